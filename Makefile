@@ -1,0 +1,33 @@
+# `make demo` and `make test` are all a newcomer needs; both work in a fresh clone with Python 3.10 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+help:  ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two minutes
+	$(BIN)/nmt demo
+	$(BIN)/nmt prepare demo
+
+test: $(STAMP)  ## install, then run the tests
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what make made
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# Installed again whenever what is to be installed has changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "nmt needs Python 3.10 or newer: make PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (torch is large: minutes, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,dev]'
+	@touch $(STAMP)
+
+.PHONY: help demo test lint bench clean

@@ -1,0 +1,109 @@
+"""The `nmt` command: the list of verbs, and the boundary where exceptions become sentences and exit codes.
+
+Nothing heavy is imported here or at the top of a command, so that `nmt --help` is instant.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from nmt_cli import __version__
+from nmt_cli.commands import demo, prepare, recipes
+from nmt_cli.errors import NmtError
+
+app = typer.Typer(
+    name="nmt",
+    help="Neural machine translation on the command line.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("prepare")(prepare.prepare)
+app.command("recipes")(recipes.recipes)
+app.command("demo")(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+# The base of Typer's own complaints about the command line; where it lives has moved between versions.
+_UsageError = typer.BadParameter.__mro__[1]
+
+
+def main() -> NoReturn:
+    """Run the command line; every way out ends here, with an honest exit code."""
+    for stream in (sys.stdout, sys.stderr):  # whatever the locale says
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code = app(prog_name="nmt", standalone_mode=False) or 0
+        sys.stdout.flush()  # now, while a full disk can still be reported
+    except NmtError as error:
+        code = _complain(error.message, error.hint)
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        code = 141  # as if by SIGPIPE: the reader has seen enough
+    except MemoryError:
+        code = _complain("out of memory", "close other programs, or make batches or blocks smaller")
+    except OSError as error:
+        if error.errno is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        code = _complain(f"{where}{os.strerror(error.errno)}", _OS_HINTS.get(error.errno, ""))
+    except Exception as error:
+        if not isinstance(error, _UsageError):
+            raise
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "nmt"
+        code = _complain(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
+    _leave(code)
+
+
+_OS_HINTS = {
+    errno.ENOSPC: "the disk is full: make room, or write elsewhere",
+    errno.EACCES: "check the permissions",
+    errno.EROFS: "the file system is read-only: write elsewhere",
+}
+
+
+def _complain(message: str, hint: str) -> int:
+    from rich.text import Text
+
+    from nmt_cli.terminal import messages
+
+    console = messages()
+    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    if hint:
+        console.print(Text.assemble(("hint: ", "bold"), hint), soft_wrap=True)
+    return 1
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without Python's own last flush, which would turn a closed pipe into a message."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or 1
+    sys.exit(code)

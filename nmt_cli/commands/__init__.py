@@ -1,0 +1,1 @@
+"""One file per verb: options in, one call, results out."""

@@ -1,0 +1,64 @@
+"""`--dry-run` of prepare and train: sizes, the learning-rate curve, the resolved recipe. The output is valid TOML."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+
+from nmt_cli.plot import framed
+from nmt_cli.preparer import SPLITS
+from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
+from nmt_cli.schedule import learning_rate
+from nmt_cli.text import STDIN
+
+
+def show_plan(recipe: Recipe) -> None:
+    """Print it to stdout."""
+    parts = [_inputs(recipe), _model(recipe), _curve(recipe)]
+    for part in parts:
+        typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
+    typer.echo(tables_toml(recipe_tables(recipe)), nl=False)
+
+
+def _inputs(recipe: Recipe) -> str:
+    lines = []
+    for split in SPLITS:
+        for corpus in getattr(recipe.data, split):
+            paths = [path for path in (corpus.source, corpus.target) if path is not None]
+            missing = [str(path) for path in paths if path != STDIN and not path.is_file()]
+            size = sum(path.stat().st_size for path in paths if path.is_file())
+            note = f"MISSING: {', '.join(missing)}" if missing else f"{size / 1e6:,.1f} MB"
+            lines.append(f"{split:<6} {corpus}   {note}")
+    there = "is there" if (recipe.prepared_folder / "meta.json").is_file() else "not prepared yet"
+    lines.append(f"data   {recipe.prepared_folder}   {there}")
+    lines.append(f"run    {recipe.run_folder}   {'exists' if recipe.run_folder.exists() else 'new'}")
+    return "\n".join(lines)
+
+
+def _model(recipe: Recipe) -> str:
+    import torch
+
+    from nmt_cli.model.build import build_model
+
+    with torch.device("meta"):  # no memory is taken
+        model = build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
+    parts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        parts[name.split(".")[0]] += parameter.numel()
+    total = parts.total()
+    listed = ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    train = recipe.train
+    update = train.batch_tokens * train.accumulate
+    return (
+        f"model  {recipe.model.family}, {total:,} parameters ({total * 4 / 1e6:,.0f} MB in fp32): {listed}\n"
+        f"update {update:,} tokens at most: {train.accumulate} x {train.batch_tokens:,}"
+    )
+
+
+def _curve(recipe: Recipe) -> str:
+    train = recipe.train
+    last = train.steps or 10 * max(1, train.warmup)
+    values = [learning_rate(max(1, round(last * x / 59)), train, recipe.model.dim) for x in range(60)]
+    title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
+    return title + framed(values, 72, 6, "step 1", f"{last:,}", "{:.2e}")

@@ -1,0 +1,107 @@
+"""`nmt prepare`: raw corpora to prepared data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nmt_cli.commands.options import DryRun, Force, Overrides
+
+_Files = list[Path] | None
+
+
+def prepare(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="A TOML file, or the name of a shipped recipe; leave it out to name files below."),
+    ] = None,
+    source: Annotated[_Files, typer.Option(help="Training text to translate from; may be repeated.")] = None,
+    target: Annotated[_Files, typer.Option(help="Its translations, line by line, in the same order.")] = None,
+    tsv: Annotated[_Files, typer.Option(help="Training text in two columns; may be repeated.")] = None,
+    valid_source: Annotated[
+        _Files, typer.Option(help="Validation text; without it, training pairs are held out.")
+    ] = None,
+    valid_target: Annotated[_Files, typer.Option(help="Its translations.")] = None,
+    valid_tsv: Annotated[_Files, typer.Option(help="Validation text in two columns.")] = None,
+    test_source: Annotated[_Files, typer.Option(help="Test text, kept out of training.")] = None,
+    test_target: Annotated[_Files, typer.Option(help="Its translations.")] = None,
+    test_tsv: Annotated[_Files, typer.Option(help="Test text in two columns.")] = None,
+    source_lang: Annotated[
+        str | None, typer.Option(help="Language code, as en; else the file's ending, as a.en.")
+    ] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Language code, as de.")] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Pieces of the vocabulary.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the prepared data.")] = None,
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+    force: Force = False,
+) -> None:
+    """Clean corpora, learn a vocabulary, and write the data that training reads.
+
+    From a recipe:    nmt prepare demo
+    From two files:   nmt prepare --source a.en --target a.de --out data/en-de --vocab-size 8000
+
+    Files may be plain, .gz, .xz or .zst; - is standard input. A second run with the same input does nothing.
+    """
+    from nmt_cli.commands.options import open_recipe
+    from nmt_cli.errors import NmtError
+    from nmt_cli.terminal import messages, output, stages
+
+    named = {
+        "data.train": _corpora("source", source, target, tsv),
+        "data.valid": _corpora("valid-source", valid_source, valid_target, valid_tsv),
+        "data.test": _corpora("test-source", test_source, test_target, test_tsv),
+        "data.source_lang": source_lang or _language(source),
+        "data.target_lang": target_lang or _language(target),
+        "data.prepared": str(out) if out else None,
+        "vocab.size": vocab_size,
+    }
+    if recipe is None and not named["data.train"]:
+        raise NmtError("name a recipe, or training files", "nmt prepare --source a.en --target a.de --out DIR")
+    if recipe is None and out is None:
+        raise NmtError("without a recipe, --out must say where the prepared data go", "for example --out data/en-de")
+    if source or tsv:  # the options' files start where the user stands, not in the recipe's data folder
+        named["data.folder"] = "."
+    given = [f"{key}={json.dumps(value)}" for key, value in named.items() if value]
+    loaded = open_recipe(recipe, [*given, *(overrides or [])])
+    if dry_run:
+        from nmt_cli.commands.dry_run import show_plan
+
+        show_plan(loaded)
+        return
+
+    from nmt_cli.preparer import prepare as run
+    from nmt_cli.report import show_report
+
+    with stages() as show:
+        report = run(loaded, force, show)
+    folder = loaded.prepared_folder
+    if report is None:
+        messages().print(f"{folder} is up to date: same corpora, same settings. Nothing to do.", soft_wrap=True)
+        return
+    output().print(show_report(report))
+    messages().print(f"\nwritten to {folder}; next: nmt train {recipe or folder}", soft_wrap=True)
+
+
+def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[list[str] | str]:
+    from nmt_cli.errors import NmtError
+
+    source, target = source or [], target or []
+    if len(source) != len(target):
+        raise NmtError(
+            f"--{option} is given {len(source)} times, but --{option.replace('source', 'target')} {len(target)} times",
+            "they belong together, in pairs",
+        )
+    pairs: list[list[str] | str] = [[str(a), str(b)] for a, b in zip(source, target, strict=True)]
+    return [*pairs, *(str(path) for path in tsv or [])]
+
+
+def _language(files: _Files) -> str | None:
+    """`corpus.de.gz` is German."""
+    from nmt_cli.clean import scripts_of
+
+    endings = [suffix[1:] for path in (files or [])[:1] for suffix in path.suffixes]
+    return next((ending for ending in reversed(endings) if scripts_of(ending)), None)

@@ -1,0 +1,31 @@
+"""`nmt recipes`: what is shipped, and what a recipe may say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe, as a start for your own.")] = None,
+    keys: Annotated[bool, typer.Option("--keys", help="List every key with its type, default and meaning.")] = False,
+) -> None:
+    """List the recipes that are shipped, print one, or list every key a recipe may have."""
+    from nmt_cli.recipe import find_recipe, shipped_recipes
+    from nmt_cli.recipe_help import first_comment, key_tables
+    from nmt_cli.terminal import output
+
+    if keys:
+        output().print(key_tables())
+    elif name:
+        typer.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
+    else:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(style="bold")
+        table.add_column()
+        for shipped, path in shipped_recipes().items():
+            table.add_row(shipped, first_comment(path))
+        output().print(table)

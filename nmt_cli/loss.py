@@ -1,0 +1,162 @@
+"""The training objective: label-smoothed cross-entropy over the tokens that are not padding, and consistency terms.
+
+All losses are sums over tokens, returned with the number of tokens, so that micro-batches and processes add up before
+anyone divides. The logits (N,V) would be the largest tensor of a training step by far, so they never exist at once:
+`_Chunked` makes a few rows of them, and their gradient while they are still in the cache, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.recipe import Train
+from nmt_cli.vocab import BOS, EOS, PAD
+
+CHUNK = 256  # rows of logits at a time: with 8,000 pieces and float32, 8 MB
+
+# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, and the gradient of the loss by the logits, which
+# may overwrite them
+Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(1 - eps) * nll + eps * mean over the whole vocabulary of -log p; one pass, P = 1.
+
+    The gradient is written by hand, softmax(logits) - (1 - eps) * onehot - eps / V: no graph, no second tensor.
+    """
+    log_p = logits.log_softmax(-1)
+    index = targets.expand(logits.shape[:-1])[..., None]
+    nll = -log_p.gather(-1, index).sum()
+    loss = (1 - eps) * nll - eps / logits.size(-1) * log_p.sum()
+    grad = log_p.exp_().sub_(eps / logits.size(-1))
+    grad.scatter_add_(-1, index, grad.new_full((1, 1, 1), eps - 1).expand(index.shape))
+    return loss, nll, grad
+
+
+def consistency_terms(
+    logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two noisy passes over the same tokens (P = 2), each drawn to the other; the gradient flows through both.
+
+    simcut (Gao et al. 2022): CE(a) + weight * KL(a || b), where b saw some tokens zeroed.
+    rdrop (Liang et al. 2021): CE(a) + CE(b) + weight * (KL(a || b) + KL(b || a)) / 2, and half of all that, so that the
+    loss of a token keeps its size; Adam does not see the factor.
+    """
+    with torch.enable_grad():
+        logits = logits.detach().requires_grad_()
+        log_p = logits.log_softmax(-1)
+        nll = -log_p.gather(-1, targets.expand(2, -1)[..., None]).sum((1, 2))
+        smoothed = (1 - eps) * nll - eps * log_p.mean(-1).sum(1)
+        a, b = log_p
+        forward = F.kl_div(b, a, reduction="sum", log_target=True)  # KL(a || b), in this order
+        if kind == "simcut":
+            loss = smoothed[0] + weight * forward
+            nll = nll[0]
+        else:
+            backward = F.kl_div(a, b, reduction="sum", log_target=True)
+            loss = smoothed.mean() + weight * (forward + backward) / 4
+            nll = nll.mean()
+        (grad,) = torch.autograd.grad(loss, logits)
+    return loss.detach(), nll.detach(), grad
+
+
+class _Chunked(torch.autograd.Function):
+    """features (P,N,D), weight (V,D), targets (N,) -> sums of loss and nll over the targets that are not PAD."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, targets: Tensor, terms: Terms, train: bool
+    ) -> tuple[Tensor, Tensor]:
+        rows = (targets != PAD).nonzero().squeeze(1)
+        loss = nll = torch.zeros((), device=features.device)
+        grad_features = torch.zeros_like(features) if train else None
+        grad_weight = torch.zeros_like(weight) if train else None
+        for chunk in rows.split(CHUNK):
+            x = features.index_select(1, chunk)
+            logits = F.linear(x, weight)  # in the precision of autocast, if that is on
+            low = logits.dtype
+            chunk_loss, chunk_nll, grad = terms(logits.float() if low.itemsize < 4 else logits, targets[chunk])
+            loss, nll = loss + chunk_loss, nll + chunk_nll
+            if grad_features is None or grad_weight is None:
+                continue
+            # float16 would round the small probabilities of a large vocabulary to zero: their products stay float32.
+            if low is torch.bfloat16:
+                grad = grad.to(low)
+            with torch.autocast(features.device.type, enabled=False):
+                grad_features.index_copy_(1, chunk, (grad @ weight.to(grad.dtype)).to(features.dtype))
+                grad, x = grad.flatten(0, 1), x.flatten(0, 1).to(grad.dtype)
+                if grad.dtype == grad_weight.dtype:
+                    grad_weight.addmm_(grad.t(), x)
+                else:
+                    grad_weight += grad.t() @ x
+        ctx.save_for_backward(grad_features, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grad_features, grad_weight = ctx.saved_tensors
+        return grad_features * scale, grad_weight * scale, None, None, None
+
+
+def chunked_loss(features: Tensor, weight: Tensor, targets: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    """features (P,...,D), targets (...) -> loss, nll; both are sums, only the loss has a gradient."""
+    train = torch.is_grad_enabled() and (features.requires_grad or weight.requires_grad)
+    return _Chunked.apply(features.flatten(1, -2), weight, targets.flatten(), terms, train)
+
+
+def smoothed_loss(features: Tensor, weight: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """features (...,D), targets (...) -> sums of smoothed loss and nll over the targets that are not PAD."""
+    return chunked_loss(features[None], weight, targets, partial(smoothed_terms, eps=eps))
+
+
+def consistency_loss(
+    features: Tensor, weight: Tensor, targets: Tensor, eps: float, kind: str, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """features (2,...,D) of the two passes: cross-entropy and consistency from the same logits."""
+    return chunked_loss(features, weight, targets, partial(consistency_terms, eps=eps, kind=kind, weight=alpha))
+
+
+def kept(ids: Tensor, cutoff: float) -> Tensor:
+    """SimCut's noise: True for the tokens that keep their embedding. The marks of begin and end always do."""
+    return (torch.rand(ids.shape, device=ids.device) >= cutoff) | (ids == BOS) | (ids == EOS)
+
+
+class TrainingLoss(nn.Module):
+    """A model and its objective: what DistributedDataParallel and torch.compile wrap."""
+
+    def __init__(self, model: Seq2Seq, config: Train) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
+        config, count = self.config, (tgt_out != PAD).sum()
+        if not self.training or config.consistency == "none":
+            features, _ = self.model.features(tgt_in, self.model.encode(src))
+            return *smoothed_loss(features, self.model.output_weight, tgt_out, config.label_smoothing), count
+        # Both passes as one batch: dropout is drawn per element, so the two halves see different noise.
+        src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
+        keep_src = keep_tgt = None
+        if config.consistency == "simcut":
+            keep_src, keep_tgt = kept(src, config.cutoff), kept(tgt_in, config.cutoff)
+            keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
+        features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
+        features = features.unflatten(0, (2, -1))
+        loss, nll = consistency_loss(
+            features,
+            self.model.output_weight,
+            tgt_out,
+            config.label_smoothing,
+            config.consistency,
+            config.consistency_weight,
+        )
+        return loss, nll, count

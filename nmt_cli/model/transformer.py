@@ -1,0 +1,243 @@
+"""The Transformer (Vaswani et al. 2017), with the choices of recipe.Transformer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli import recipe
+from nmt_cli.errors import NmtError
+from nmt_cli.model.attention import CrossAttention, SelfAttention
+from nmt_cli.model.base import Seq2Seq, Tensors
+from nmt_cli.model.dropout import dropout
+from nmt_cli.vocab import PAD
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
+def sinusoids(length: int, dim: int) -> Tensor:
+    """(length,D): PE(pos,2i) = sin(pos / 10000^(2i/D)), PE(pos,2i+1) = cos of the same."""
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    angle = position / 10000 ** (torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
+
+
+class Sinusoids(nn.Module):
+    """Positions by formula. The table is no buffer: it is not learnt, and it grows with the longest sentence seen."""
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.table = sinusoids(length, dim)
+
+    def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
+        if stop > len(self.table):
+            self.table = sinusoids(2 * stop, self.table.size(1))
+        if self.table.device != like.device:
+            self.table = self.table.to(like.device)
+        return self.table[start:stop]
+
+
+class LearnedPositions(nn.Embedding):
+    """A vector for each position, up to a limit."""
+
+    def forward(self, start: int, stop: int, like: Tensor) -> Tensor:  # type: ignore[override]
+        if stop > self.num_embeddings:
+            raise NmtError(
+                f"a sentence of {stop} pieces is longer than the {self.num_embeddings} positions that were learnt",
+                'split it, or train with a larger model.max_positions or with model.positions = "sinusoidal"',
+            )
+        return self.weight[start:stop]
+
+
+class Residual(nn.Module):
+    """The sum and the norm around each part of a layer. post: norm(x + part(x)); pre: x + part(norm(x))."""
+
+    def __init__(self, config: recipe.Transformer) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.drop = config.dropout
+        self.norm = nn.LayerNorm(config.dim)
+
+    def enter(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def leave(self, x: Tensor, output: Tensor) -> Tensor:
+        x = x + dropout(output, self.drop if self.training else 0.0)
+        return x if self.pre else self.norm(x)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config: recipe.Transformer) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.dim, config.ff)
+        self.outer = nn.Linear(config.ff, config.dim)
+        self.activation = ACTIVATIONS[config.activation]
+        self.drop = config.ff_dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.activation(self.inner(x))
+        return self.outer(dropout(hidden, self.drop if self.training else 0.0))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, config: recipe.Transformer) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
+        self.around_attention = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
+
+    def forward(self, x: Tensor, mask: Tensor | None, weights: bool) -> tuple[Tensor, Tensor | None]:
+        y, shares = self.attention(self.around_attention.enter(x), mask, weights=weights)
+        x = self.around_attention.leave(x, y)
+        y = self.feed_forward(self.around_feed_forward.enter(x))
+        return self.around_feed_forward.leave(x, y), shares
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: recipe.Transformer) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
+        self.around_attention = Residual(config)
+        self.cross = CrossAttention(config.dim, config.heads, config.attention_dropout)
+        self.around_cross = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        keys_values: Tensor,
+        mask: Tensor | None,
+        cache: Tensor | None,
+        weights: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """x (B,T,D), or (B,1,D) with the cache of earlier steps; returns also cross and self-attention weights."""
+        y, own = self.around_attention.enter(x), None
+        if cache is None:
+            y, own = self.attention(y, causal=True, weights=weights)
+        else:
+            y = self.attention.step(y, cache)
+        x = self.around_attention.leave(x, y)
+        y, shares = self.cross(self.around_cross.enter(x), keys_values, mask, weights)
+        x = self.around_cross.leave(x, y)
+        y = self.feed_forward(self.around_feed_forward.enter(x))
+        return self.around_feed_forward.leave(x, y), shares, own
+
+
+class Transformer(Seq2Seq):
+    def __init__(self, config: recipe.Transformer, source_vocab: int, target_vocab: int) -> None:
+        super().__init__()
+        if config.tie == "all" and source_vocab != target_vocab:
+            raise NmtError(
+                f'model.tie = "all" needs one vocabulary, not {source_vocab} and {target_vocab} pieces',
+                'set vocab.joint = true, or model.tie = "target"',
+            )
+        dim = config.dim
+        self.scale = math.sqrt(dim)
+        self.drop = config.dropout
+        # A shared matrix is registered once, under the target's name: the state dict has no twins.
+        self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
+        self.source_embedding = None if config.tie == "all" else nn.Embedding(source_vocab, dim, PAD)
+        self.output = nn.Linear(dim, target_vocab, bias=False) if config.tie == "none" else None
+        positions = LearnedPositions if config.positions == "learned" else Sinusoids
+        self.source_positions = positions(config.max_positions, dim)
+        self.target_positions = positions(config.max_positions, dim)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        # Post-norm layers end with a norm of their own.
+        self.encoder_norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
+        self.initialise(dim)
+
+    def initialise(self, dim: int) -> None:
+        fused = {"qkv": 3, "keys_values": 2}
+        for name, module in self.named_modules():
+            match module:
+                case nn.Linear(bias=None):
+                    nn.init.normal_(module.weight, std=dim**-0.5)  # the output, as if it were tied
+                case nn.Linear():
+                    for matrix in module.weight.chunk(fused.get(name.rpartition(".")[2], 1)):
+                        nn.init.xavier_uniform_(matrix)
+                    nn.init.zeros_(module.bias)
+                case nn.Embedding():
+                    nn.init.normal_(module.weight, std=dim**-0.5)
+                    if module.padding_idx is not None:
+                        nn.init.zeros_(module.weight[module.padding_idx])
+
+    @property
+    def output_weight(self) -> Tensor:
+        return self.target_embedding.weight if self.output is None else self.output.weight
+
+    def embed(
+        self, ids: Tensor, table: nn.Embedding, positions: nn.Module, keep: Tensor | None = None, start: int = 0
+    ) -> Tensor:
+        """ids (B,T) -> (B,T,D)"""
+        x = table(ids) * self.scale
+        if keep is not None:
+            x = x * keep[..., None]
+        x = x + positions(start, start + ids.size(1), x)
+        return dropout(x, self.drop if self.training else 0.0)
+
+    def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
+        """memory: the keys and values of each decoder layer (B,S,2D), and a mask (B,1,1,S) if there is padding."""
+        memory: Tensors = {}
+        mask = None
+        # Asking costs a GPU more than masking does.
+        if src.device.type != "cpu" or bool((src == PAD).any()):
+            mask = memory["mask"] = (src != PAD)[:, None, None]
+        x = self.embed(src, self.source_embedding or self.target_embedding, self.source_positions, keep)
+        shares = []
+        for layer in self.encoder:
+            x, share = layer(x, mask, attention)
+            shares.append(share)
+        x = self.encoder_norm(x)
+        for i, layer in enumerate(self.decoder):
+            assert isinstance(layer, DecoderLayer)
+            memory[f"keys_values{i}"] = layer.cross.keys_values(x)
+        if attention:
+            memory["attention"] = torch.stack(shares, 1)
+        return memory
+
+    def features(
+        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
+    ) -> tuple[Tensor, Tensors | None]:
+        x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
+        return self.run_decoder(x, memory, None, attention)
+
+    def start(self, memory: Tensors) -> Tensors:
+        """The state is the keys and values of all layers so far (B,L,t,2D); t is the position."""
+        keys_values = memory["keys_values0"]
+        return {"cache": keys_values.new_empty(len(keys_values), len(self.decoder), 0, keys_values.size(-1))}
+
+    def step(
+        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
+    ) -> tuple[Tensor, Tensors | None, Tensors]:
+        position = state["cache"].size(2)
+        cache = F.pad(state["cache"], (0, 0, 0, 1))  # one more position; each layer fills in its own
+        x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
+        x, weights = self.run_decoder(x, memory, cache, attention)
+        if weights is not None:
+            weights = {"cross": weights["cross"].squeeze(3)}
+        return self.project(x[:, 0]), weights, {"cache": cache}
+
+    def run_decoder(
+        self, x: Tensor, memory: Tensors, cache: Tensor | None, attention: bool
+    ) -> tuple[Tensor, Tensors | None]:
+        cross, own = [], []
+        for i, layer in enumerate(self.decoder):
+            past = None if cache is None else cache[:, i]
+            x, shares, own_shares = layer(x, memory[f"keys_values{i}"], memory.get("mask"), past, attention)
+            cross.append(shares)
+            own.append(own_shares)
+        x = self.decoder_norm(x)
+        if not attention:
+            return x, None
+        weights = {"cross": torch.stack(cross, 1)}
+        if cache is None:
+            weights["decoder"] = torch.stack(own, 1)
+        return x, weights

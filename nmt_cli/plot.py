@@ -1,0 +1,58 @@
+"""Small plots in characters, for terminals and text files: pure functions from numbers to strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_RISING = " ▁▂▃▄▅▆▇█"
+
+
+def bar(value: float, largest: float, width: int) -> str:
+    """A horizontal bar, to an eighth of a character; anything above zero shows."""
+    if value <= 0 or largest <= 0:
+        return ""
+    eighths = max(1, round(value / largest * width * 8))
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def curve(values: Sequence[float], width: int, height: int, low: float | None = None) -> list[str]:
+    """A filled curve of `height` lines, top first; the values are spread over at most `width` columns."""
+    if not values:
+        return []
+    columns = resample(values, min(width, len(values)))
+    bottom = min(columns) if low is None else low
+    span = (max(columns) - bottom) or 1.0
+    eighths = [round((value - bottom) / span * height * 8) for value in columns]
+    return ["".join(_RISING[min(8, max(0, top - 8 * row))] for top in eighths) for row in reversed(range(height))]
+
+
+def resample(values: Sequence[float], count: int) -> list[float]:
+    """`count` of the values, at even distances, first and last included."""
+    if count <= 1 or len(values) <= 1:
+        return list(values[:1])
+    return [values[round(index * (len(values) - 1) / (count - 1))] for index in range(count)]
+
+
+def framed(values: Sequence[float], width: int, height: int, left: str, right: str, form: str = "{:.3g}") -> str:
+    """A curve from zero with its peak on the left margin and what the ends of its axis mean below."""
+    margin = max(len(form.format(max(values))), 1)
+    lines = curve(values, width - margin - 2, height, low=0.0)
+    labels = [form.format(max(values)), *[""] * (height - 2), "0"]
+    drawn = [f"{label:>{margin}} │{line.rstrip()}" for label, line in zip(labels, lines, strict=True)]
+    gap = max(1, len(lines[0]) - len(left) - len(right))
+    return "\n".join([*drawn, f"{'':>{margin}} └{'─' * len(lines[0])}", f"{'':>{margin}}  {left}{' ' * gap}{right}"])
+
+
+def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
+    """A histogram by single values as at most `most` + 1 bins (from, to, count) of equal round width.
+
+    The last bin takes the tail: 1 % of the items must not squeeze the other 99 into one bar.
+    """
+    below = list(accumulate(histogram))
+    edge = next(length for length, count in enumerate(below) if count >= 0.99 * below[-1])
+    width = next(width for width in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000) if width * most > edge)
+    cut = [(start, start + width - 1, sum(histogram[start : start + width])) for start in range(0, edge + 1, width)]
+    tail = sum(histogram[cut[-1][1] + 1 :])
+    return [*cut, (cut[-1][1] + 1, len(histogram) - 1, tail)] if tail else cut

@@ -1,0 +1,69 @@
+"""Binarised text: the ids of all sentences end to end in one flat file, and where each begins in another.
+
+Written once by `nmt prepare`, then memory-mapped: opening is instant, processes share the pages, and memory does not
+grow with the corpus. Files are NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more
+than sentences), little-endian.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nmt_cli.errors import NmtError
+
+
+def ids_type(vocab_size: int) -> np.dtype:
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+class ShardWriter:
+    """Appends blocks of encoded sentences: all ids in one array, the length of each sentence in another."""
+
+    def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
+        self._type = ids_type(vocab_size)
+        self._ids = (folder / f"{name}.ids").open("wb")
+        self._offsets = (folder / f"{name}.offsets").open("wb")
+        self.sentences = 0
+        self.tokens = 0
+        self._offsets.write(np.zeros(1, "<u8").tobytes())
+
+    def write(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        self._ids.write(ids.astype(self._type, copy=False).tobytes())
+        self._offsets.write((self.tokens + np.cumsum(lengths, dtype="<u8")).astype("<u8", copy=False).tobytes())
+        self.sentences += len(lengths)
+        self.tokens += len(ids)
+
+    def close(self) -> None:
+        self._ids.close()
+        self._offsets.close()
+
+
+class Shard:
+    """One side of a corpus, as a sequence of id arrays."""
+
+    def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
+        try:
+            self.offsets = _map(folder / f"{name}.offsets", np.dtype("<u8"))
+            self.ids = _map(folder / f"{name}.ids", ids_type(vocab_size))
+        except OSError as error:
+            raise NmtError(f"cannot read {error.filename}: {error.strerror}", "prepare the data again") from None
+        if not len(self.offsets) or self.offsets[-1] != len(self.ids):
+            raise NmtError(f"{folder / name}.ids does not fit its offsets: damaged", "prepare the data again")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets).astype(np.int64)
+
+
+def _map(path: Path, dtype: np.dtype) -> np.ndarray:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype=dtype, mode="r")

@@ -1,0 +1,214 @@
+"""Lines in and out: the contract that every command keeps.
+
+Only LF ends a line, and one CR before it is dropped; so line counts agree with `wc -l`, whatever Unicode thinks of
+VT, FF, NEL or U+2028. Text is strict UTF-8 in every locale, a BOM at the start is removed, and an error names file,
+line and byte. Files may be plain, .gz, .xz or .zst; "-" is standard input.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import re
+import sys
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from nmt_cli.errors import NmtError
+
+STDIN = Path("-")
+BLOCK = 1 << 20
+
+Normalization = Literal["nfc", "nfkc", "none"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file or of standard input, without their ends."""
+    for block in read_blocks(path):
+        yield from block
+
+
+def read_blocks(path: Path) -> Iterator[list[str]]:
+    """The same, about a megabyte at a time: decoding and splitting whole blocks is several times faster."""
+    line = 1
+    for data in _whole_lines(path):
+        text = _decode(data, path, line)
+        if line == 1:
+            text = text.removeprefix("\ufeff")
+            if not text:  # nothing but a BOM
+                return
+        lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+        line += len(lines)
+        yield lines
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one pass over a file says: enough to compare line counts and to know the content again."""
+
+    lines: int
+    sha256: str
+
+
+def scan(path: Path) -> Scan:
+    """Count and check every line of a file before any work is done on it."""
+    lines = 0
+    digest = hashlib.sha256()
+    for block in read_blocks(path):
+        lines += len(block)
+        digest.update("\n".join([*block, ""]).encode())
+    return Scan(lines, digest.hexdigest())
+
+
+def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
+    """The two columns of a TSV line."""
+    columns = line.split("\t")
+    if len(columns) != 2:
+        count = f"{len(columns)} column" + "s" * (len(columns) > 1)
+        raise NmtError(
+            f"{path}, line {number}: {count}, but a TSV corpus has two, source and target",
+            f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "columns are separated by one tab",
+        )
+    return columns[0], columns[1]
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Blocks that end at a line's end, the last one perhaps not."""
+    rest: list[bytes] = []  # a line longer than a block stays in pieces until its end: no quadratic joining
+    for data in _chunks(path):
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, data[:cut]])
+            rest = []
+        if cut < len(data):
+            rest.append(data[cut:])
+    if rest:
+        yield b"".join(rest)
+
+
+def _decode(data: bytes, path: Path, first_line: int) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = (
+            f"is it UTF-16? iconv -f UTF-16 -t UTF-8 {path}"
+            if data[:2] in (b"\xff\xfe", b"\xfe\xff")
+            else (f"iconv -f LATIN1 -t UTF-8 {path} converts, if it is Latin-1")
+        )
+        what = "not UTF-8" if error.reason != "unexpected end of data" else "the end of a character is missing"
+        raise _at(path, data, error.start, first_line, f"{what} (0x{data[error.start]:02x})", hint) from None
+    if "\0" in text:
+        hint = "is it UTF-16 or a binary file? tr -d '\\000' removes stray ones"
+        raise _at(path, data, data.index(b"\0"), first_line, "a NUL byte", hint)
+    return text
+
+
+def _at(path: Path, data: bytes, offset: int, first_line: int, what: str, hint: str) -> NmtError:
+    line = first_line + data.count(b"\n", 0, offset)
+    byte = offset - data.rfind(b"\n", 0, offset)  # the first byte of a line is byte 1
+    return NmtError(f"{name_of(path)}, line {line}, byte {byte}: {what}", hint)
+
+
+def name_of(path: Path) -> str:
+    return "standard input" if path == STDIN else str(path)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, decompressed."""
+    try:
+        if path == STDIN:
+            yield from iter(lambda: sys.stdin.buffer.read1(BLOCK), b"")  # type: ignore[union-attr]
+        elif path.suffix == ".zst":
+            yield from _zst_chunks(path)
+        else:
+            opener: Callable[..., IO[bytes]] = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)  # type: ignore[assignment]
+            with opener(path, "rb") as stream:
+                yield from iter(lambda: stream.read(BLOCK), b"")
+    except EOFError:
+        raise _truncated(path) from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise NmtError(f"{path} is not a sound {path.suffix} file: {error}", "rename it if it is plain text") from None
+    except FileNotFoundError:
+        raise NmtError(f"there is no file {path}", _similar_files(path)) from None
+    except OSError as error:
+        raise NmtError(f"cannot read {name_of(path)}: {error.strerror}", "name a text file that you may read") from None
+
+
+def _zst_chunks(path: Path) -> Iterator[bytes]:
+    import zstandard
+
+    with path.open("rb") as stream:
+        frame = None  # the library's reader takes a truncated file for a whole one; a frame knows its end
+        for data in iter(lambda: stream.read(BLOCK), b""):
+            while data:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    text = frame.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise NmtError(
+                        f"{path} is not a sound .zst file: {error}", "rename it if it is plain text"
+                    ) from None
+                if text:
+                    yield text
+                data = b""
+                if frame.eof:
+                    data, frame = frame.unused_data, None
+        if frame is not None:
+            raise _truncated(path)
+
+
+def _truncated(path: Path) -> NmtError:
+    return NmtError(f"{path} is cut off: the compressed data end too early", "fetch or copy it again")
+
+
+def _similar_files(path: Path) -> str:
+    near = sorted(other.name for other in path.parent.glob(path.name.split(".")[0] + "*"))[:3] if path.name else []
+    return f"in that folder: {', '.join(near)}" if near else "relative paths start from the recipe's folder"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file as this toolkit writes them all: UTF-8, LF, whatever the platform."""
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One line
+
+# Control characters and the separators that other programs take for line ends; a tab too. None may reach a model,
+# for what it never saw it never writes.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+")
+_SPACES = re.compile(" {2,}")
+_BLANK = re.compile(
+    "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff]*"
+)
+
+
+def one_line(text: str) -> str:
+    """Text that is certainly one line: controls and line separators become a space."""
+    return _SPACES.sub(" ", _CONTROLS.sub(" ", text)).strip(" ")
+
+
+def normalize(text: str, form: Normalization) -> str:
+    """The text that models are trained on and asked with."""
+    if form != "none" and not text.isascii():
+        text = unicodedata.normalize(form.upper(), text)  # type: ignore[arg-type]
+    return one_line(text)
+
+
+def is_blank(text: str) -> bool:
+    """Nothing to see: only spaces, zero-width and other invisible characters."""
+    return _BLANK.fullmatch(text) is not None

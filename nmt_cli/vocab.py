@@ -1,0 +1,135 @@
+"""SentencePiece vocabularies: learn, encode, decode, and the ids that mean something to the models.
+
+A vocabulary is a folder: joint.model, or source.model and target.model, and vocab.json with what text goes through
+before it is encoded. It travels inside prepared data, runs and models, so that a model never meets another's.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from nmt_cli import recipe
+from nmt_cli.errors import NmtError
+from nmt_cli.text import Normalization, normalize, write_text
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+# SentencePiece's result depends on the number of threads (unigram sums in another order), so it is the same everywhere.
+_LEARNING_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """Both sides' pieces; one object twice if the vocabulary is joint."""
+
+    source: sentencepiece.SentencePieceProcessor
+    target: sentencepiece.SentencePieceProcessor
+    source_lang: str
+    target_lang: str
+    normalization: Normalization
+
+    @property
+    def joint(self) -> bool:
+        return self.source is self.target
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.source.get_piece_size(), self.target.get_piece_size()
+
+    def encode_source(self, lines: list[str]) -> list[list[int]]:
+        """Ids of raw text, without BOS or EOS."""
+        return self.source.encode([normalize(line, self.normalization) for line in lines])
+
+    def encode_target(self, lines: list[str]) -> list[list[int]]:
+        return self.target.encode([normalize(line, self.normalization) for line in lines])
+
+    def decode_target(self, ids: list[list[int]]) -> list[str]:
+        return self.target.decode(ids) if ids else []
+
+
+def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
+    """A SentencePiece model of these lines: the same bytes for the same lines and settings, on every machine."""
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=model,
+            model_type=settings.type,
+            vocab_size=settings.size,
+            character_coverage=settings.coverage,
+            byte_fallback=settings.byte_fallback,
+            user_defined_symbols=list(settings.symbols),
+            split_digits=True,  # a number never seen is still spelt and copied digit by digit
+            normalization_rule_name="identity",  # text.normalize has done it, and says what it did
+            max_sentence_length=1 << 16,
+            num_threads=_LEARNING_THREADS,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _explain(str(error), settings, what) from None
+    return model.getvalue()
+
+
+def _explain(error: str, settings: recipe.Vocab, what: str) -> NmtError:
+    """SentencePiece's complaint, in words that name the key to change."""
+    if most := re.search(r"Vocabulary size too high \((\d+)\).* <= (\d+)", error):
+        return NmtError(
+            f"the {what} text is too small for {most[1]} pieces: at most {most[2]} can be learnt from it",
+            f"set vocab.size (--vocab-size) to {most[2]} or less",
+        )
+    if least := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
+        return NmtError(
+            f"{least[1]} pieces are too few: the characters of the {what} text alone need {least[2]}",
+            f"set vocab.size (--vocab-size) to more than {least[2]}, or vocab.coverage lower than {settings.coverage}",
+        )
+    if "sentences_.empty()" in error:
+        return NmtError(f"there is no {what} text to learn a vocabulary from", "look at the report of what was dropped")
+    return NmtError(
+        f"SentencePiece cannot learn the {what} vocabulary: {error.strip()}", "look at vocab.* in the recipe"
+    )
+
+
+def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data) -> None:
+    """`models` is {"joint": ...} or {"source": ..., "target": ...}."""
+    folder.mkdir()
+    for side, model in models.items():
+        (folder / f"{side}.model").write_bytes(model)
+    about = {
+        "joint": "joint" in models,
+        "normalization": data.normalize,
+        "source_lang": data.source_lang,
+        "target_lang": data.target_lang,
+    }
+    write_text(folder / "vocab.json", json.dumps(about, indent=2) + "\n")
+
+
+def load_vocab(folder: Path) -> Vocab:
+    try:
+        about = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        sides = ("joint", "joint") if about["joint"] else ("source", "target")
+        loaded = {
+            side: sentencepiece.SentencePieceProcessor(model_proto=(folder / f"{side}.model").read_bytes())
+            for side in set(sides)
+        }
+    except FileNotFoundError as error:
+        raise NmtError(f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again") from None
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise NmtError(f"the vocabulary in {folder} is damaged: {error}", "prepare the data again") from None
+    return Vocab(
+        source=loaded[sides[0]],
+        target=loaded[sides[1]],
+        source_lang=about["source_lang"],
+        target_lang=about["target_lang"],
+        normalization=about["normalization"],
+    )

@@ -1,0 +1,65 @@
+"""What tests share: the real command in a process of its own, and a way to write small files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+
+@pytest.fixture
+def nmt(tmp_path):
+    """nmt("prepare", "x.toml", stdin=b"...") runs the command in tmp_path."""
+
+    def run(*args, stdin: bytes = b"", env: dict[str, str] | None = None, cwd: Path = tmp_path) -> Result:
+        done = subprocess.run(
+            [sys.executable, "-m", "nmt_cli", *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            cwd=cwd,
+            env={**os.environ, "COLUMNS": "100", **(env or {})},
+            timeout=300,
+        )
+        return Result(done.returncode, done.stdout, done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write("a.en", b"one\\n") or text; returns the path."""
+
+    def save(name: str, content: bytes | str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return save
+
+
+def assert_user_error(result: Result, *parts: str) -> None:
+    """One clear complaint with all these parts, a hint, exit code 1, nothing on stdout, no traceback."""
+    assert result.code == 1, result
+    assert result.out == b"", result
+    assert result.err.startswith("error: "), result.err
+    assert "\nhint: " in result.err, result.err
+    assert "Traceback" not in result.err, result.err
+    assert "\x1b" not in result.err, result.err
+    for part in parts:
+        assert part in result.err, (part, result.err)

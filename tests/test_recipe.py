@@ -1,0 +1,171 @@
+"""Recipes: everything that ships loads, everything wrong is named, and what is written reads back the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe import (
+    Corpus,
+    Recipe,
+    Train,
+    keys_of,
+    load_recipe,
+    recipe_tables,
+    shipped_recipes,
+    tables_toml,
+)
+from nmt_cli.recipe_help import first_comment, keys_markdown
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_shipped_recipes_load_and_build(name):
+    import torch
+
+    from nmt_cli.model.build import build_model
+
+    path = shipped_recipes()[name]
+    assert len(first_comment(path)) > 20
+    recipe = load_recipe(path)
+    assert recipe.data.train, "a shipped recipe names its corpus"
+    with torch.device("meta"):
+        build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
+
+
+def test_the_docs_list_the_keys_as_they_are():
+    docs = Path(__file__).parent.parent / "docs" / "recipe.md"
+    assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: python -m nmt_cli.recipe_help docs/recipe.md"
+
+
+def test_defaults_need_no_file():
+    recipe = load_recipe(None)
+    assert recipe.run_folder == Path("runs/recipe")
+    assert recipe.prepared_folder == Path("runs/recipe/data")
+
+
+PROBLEMS = [
+    ("train.warmpu=5", "train.warmpu: unknown key; did you mean train.warmup?"),
+    ("trian.warmup=5", "trian.warmup: unknown key; did you mean train.warmup?"),
+    ("warmup=5", "warmup: unknown key; did you mean train.warmup?"),
+    ("train.dropout=0.1", "train.dropout: unknown key; did you mean model.dropout?"),
+    ("train.warmup='5'", "train.warmup: must be a whole number, not '5'"),
+    ("train.warmup=true", "train.warmup: must be a whole number, not True"),
+    ("train.warmup=1.5", "train.warmup: must be a whole number, not 1.5"),
+    ("train.warmup=-1", "train.warmup: must be at least 0, not -1"),
+    ("train.lr=nan", "train.lr: must be a finite number"),
+    ("train.lr=inf", "train.lr: must be a finite number"),
+    ("model.dropout=1", "model.dropout: must be below 1, not 1"),
+    ("model.dropout=[0.1]", "model.dropout: must be a number, not [0.1]"),
+    ("model.norm=prae", 'model.norm: must be one of "post", "pre", not \'prae\'; did you mean pre?'),
+    ("model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+    ("model.family=lstm", 'model.family: must be one of transformer, not "lstm"'),
+    ("vocab.joint=1", "vocab.joint: must be true or false, not 1"),
+    ("vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
+    ("vocab.symbols=['<a>','<a>']", "vocab.symbols: lists a symbol twice"),
+    ("vocab.symbols=['']", "vocab.symbols: has a blank symbol"),
+    ("vocab.coverage=0.5", "vocab.coverage: must be at least 0.9"),
+    ("data.train=[1]", 'data.train: a corpus is ["a.en", "a.de"] or "both.tsv", not 1'),
+    ("data.train=[['a','b','c']]", "data.train: a corpus is"),
+    ("data.source_lang=1", "data.source_lang: must be a string in quotes, not 1"),
+    ("train.out=5", "train.out: must be a path in quotes, not 5"),
+    ("train.schedule=cosine", 'train.lr: is needed with schedule = "cosine"'),
+    ("train.warmup=0", 'train.warmup: must be at least 1 with schedule = "inverse_sqrt"'),
+    ("model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
+    ("model=5", "model: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), PROBLEMS)
+def test_problems(override, message):
+    with pytest.raises(NmtError) as caught:
+        load_recipe(None, (override,))
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_all_problems_at_once():
+    with pytest.raises(NmtError) as caught:
+        load_recipe(None, tuple(override for override, _ in PROBLEMS if "family" not in override))
+    for text in ("warmpu", "model.norm", "symbols", "data.train", "source_lang", "train.out", "must divide"):
+        assert text in caught.value.message
+
+
+@pytest.mark.parametrize("override", ["train.warmup", "=5", ""])
+def test_set_needs_key_and_value(override):
+    with pytest.raises(NmtError, match="key=value"):
+        load_recipe(None, (override,))
+
+
+def test_file_and_key_are_named(write):
+    path = write("my.toml", "[train]\nwarmpu = 5\n")
+    with pytest.raises(NmtError) as caught:
+        load_recipe(path)
+    assert caught.value.message == f"{path}: train.warmpu: unknown key; did you mean train.warmup?"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[train\n", "not valid TOML"),
+        (b"a = caf\n", "not valid TOML"),
+        (b'a = "caf\xe9"\n', "not UTF-8 at byte 8"),
+        (b"extends = 5\n", "must be a file name"),
+        (b'extends = "none-such"\n', "there is no recipe none-such"),
+        (b'extends = "x.toml"\n', "extends itself"),
+    ],
+)
+def test_broken_files(write, content, message):
+    with pytest.raises(NmtError, match=message):
+        load_recipe(write("x.toml", content))
+
+
+def test_extends_lays_one_over_the_other(write):
+    write("base/base.toml", '[train]\nwarmup = 7\nseed = 3\n[data]\ntrain = ["a.en", "a.de"]\nvalid = "v.tsv"\n')
+    path = write("exp/x.toml", 'extends = "../base/base.toml"\n[train]\nwarmup = 9\n[data]\nvalid = "w.tsv"\n')
+    recipe = load_recipe(path, ("train.seed=4",))
+    assert (recipe.train.warmup, recipe.train.seed) == (9, 4)
+    # a path starts from the folder of the file that it stands in
+    assert recipe.data.train == (Corpus(path.parent.parent / "base/a.en", path.parent.parent / "base/a.de"),)
+    assert recipe.data.valid == (Corpus(path.parent / "w.tsv"),)
+    assert recipe.run_folder == path.parent / "runs/x"
+
+
+def test_extends_finds_shipped_recipes(write):
+    assert load_recipe(write("x.toml", 'extends = "demo"\n')).data.target_lang == "fr"
+
+
+def test_the_data_folder_moves_all_corpora(write):
+    path = write("x.toml", '[data]\ntrain = [["a.en", "a.de"], "b.tsv"]\n')
+    recipe = load_recipe(path, ("data.folder=/elsewhere",))
+    assert recipe.data.train == (
+        Corpus(Path("/elsewhere/a.en"), Path("/elsewhere/a.de")),
+        Corpus(Path("/elsewhere/b.tsv")),
+    )
+
+
+def test_a_shipped_recipe_starts_from_where_the_user_stands():
+    recipe = load_recipe(shipped_recipes()["demo"])
+    assert recipe.run_folder == Path("runs/demo")
+    assert recipe.data.train == (Corpus(Path("demo/train.en"), Path("demo/train.fr")),)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_what_is_written_reads_back(name, write):
+    recipe = load_recipe(shipped_recipes()[name])
+    path = write(f"{name}.toml", tables_toml(recipe_tables(recipe, absolute=True)))
+    assert recipe_tables(load_recipe(path)) == recipe_tables(recipe, absolute=True)
+
+
+def test_every_key_is_documented():
+    for field in dataclasses.fields(Recipe):
+        if field.name != "name":
+            for key in keys_of(type(getattr(Recipe(), field.name)), field.name + "."):
+                assert key.doc, key.name
+
+
+def test_dataclasses_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Train().seed = 2  # type: ignore[misc]

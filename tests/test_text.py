@@ -1,0 +1,168 @@
+"""The line contract of text.py, against `wc -l`, Python's codecs and the compressors' own command lines."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import subprocess
+import unicodedata
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli import text
+from nmt_cli.errors import NmtError
+from nmt_cli.text import is_blank, normalize, one_line, read_lines, split_tsv
+
+LINES = [
+    (b"", []),
+    (b"\n", [""]),
+    (b"a", ["a"]),
+    (b"a\nb", ["a", "b"]),
+    (b"a\nb\n", ["a", "b"]),
+    (b"a\nb\n\n", ["a", "b", ""]),
+    (b"a\r\nb\r\n", ["a", "b"]),
+    (b"a\r\r\nb", ["a\r", "b"]),  # only one CR belongs to the end
+    (b"Work.\r Plan it.\r\nb\r\n", ["Work.\r Plan it.", "b"]),
+    ("a\x0bb\x0cc\x85d\u2028e\u2029f\x1cg\n".encode(), ["a\x0bb\x0cc\x85d\u2028e\u2029f\x1cg"]),
+    (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+    (b"\xef\xbb\xbf", []),
+    (b"\xef\xbb\xbf\n", [""]),
+    (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),  # a BOM elsewhere is text
+]
+
+
+@pytest.mark.parametrize(("data", "lines"), LINES)
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
+def test_lines(write, monkeypatch, data, lines, block):
+    monkeypatch.setattr(text, "BLOCK", block)  # wherever blocks end, the lines are the same
+    assert list(read_lines(write("x", data))) == lines
+
+
+def test_a_million_character_line_is_one_line(write):
+    line = "ä" * 10**6
+    assert list(read_lines(write("x", f"{line}\nend\n"))) == [line, "end"]
+
+
+@given(st.binary().filter(lambda data: b"\0" not in data))
+def test_line_count_is_that_of_wc(data):
+    """For what is UTF-8: wc counts LFs, and an unended last line is one more."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x"
+        path.write_bytes(data)
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            with pytest.raises(NmtError):
+                list(read_lines(path))
+            return
+        text_only = data.removeprefix(b"\xef\xbb\xbf")
+        wc = int(subprocess.run(["wc", "-l"], input=text_only, capture_output=True, check=True).stdout)
+        assert len(list(read_lines(path))) == wc + bool(text_only and not text_only.endswith(b"\n"))
+
+
+COMPRESSED = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_compressed(write, suffix):
+    data = "".join(f"line {number} é\n" for number in range(50_000)).encode()
+    compress = COMPRESSED[suffix]
+    assert list(read_lines(write("x" + suffix, compress(data)))) == data.decode().split("\n")[:-1]
+    parts = compress(data[:1001]) + compress(data[1001:])  # cat a.gz b.gz is a sound file
+    assert len(list(read_lines(write("y" + suffix, parts)))) == 50_000
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_truncated(write, suffix, share):
+    data = COMPRESSED[suffix](bytes(range(32, 127)) * 2000 + b"\n")
+    with pytest.raises(NmtError, match=r"cut off|not a sound"):
+        list(read_lines(write("x" + suffix, data[: int(len(data) * share)])))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_not_compressed_at_all(write, suffix):
+    with pytest.raises(NmtError, match=f"not a sound {suffix} file"):
+        list(read_lines(write("x" + suffix, b"plain text\n" * 100)))
+
+
+BAD = [
+    (b"caf\xe9\n", "line 1, byte 4: not UTF-8 (0xe9)"),
+    (b"ok\nok\nsch\xf6n\n", "line 3, byte 4: not UTF-8 (0xf6)"),
+    (b"a\n\xed\xa0\x80\n", "line 2, byte 1: not UTF-8 (0xed)"),  # a lone surrogate
+    (b"a\n\xc0\xaf\n", "line 2, byte 1: not UTF-8 (0xc0)"),  # overlong
+    (b"a\nb\xe2\x82", "line 2, byte 2: the end of a character is missing"),
+    ("hello\n".encode("utf-16"), "line 1, byte 1: not UTF-8 (0xff)"),
+    ("hello\n".encode("utf-16-le"), "line 1, byte 2: a NUL byte"),
+    (b"fine\nx\0y\n", "line 2, byte 2: a NUL byte"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD)
+@pytest.mark.parametrize("block", [4, 1 << 20])
+def test_bad_bytes_are_located(write, monkeypatch, data, message, block):
+    monkeypatch.setattr(text, "BLOCK", block)
+    path = write("x", data)
+    with pytest.raises(NmtError) as caught:
+        list(read_lines(path))
+    assert caught.value.message.startswith(f"{path}, {message}")
+    assert caught.value.hint
+
+
+def test_a_missing_file_names_its_neighbours(write, tmp_path):
+    write("train.en.gz", b"")
+    with pytest.raises(NmtError, match="there is no file") as caught:
+        list(read_lines(tmp_path / "train.en"))
+    assert "train.en.gz" in caught.value.hint
+
+
+@pytest.mark.parametrize("line", ["one", "a\tb\tc", ""])
+def test_tsv_has_two_columns(line):
+    with pytest.raises(NmtError, match=r"line 7: \d column"):
+        split_tsv(line, Path("x.tsv"), 7)
+
+
+def test_tsv_columns():
+    assert split_tsv("a b\tc d", Path("x.tsv"), 1) == ("a b", "c d")
+
+
+BLANK = ["", " ", "\t", "\u200b", "\u00a0\u3000", "\ufeff", "\u2060 \u200d", "\u00ad"]
+
+
+@pytest.mark.parametrize("line", BLANK)
+def test_blank(line):
+    assert is_blank(line)
+    assert not is_blank(line + "x" + line)
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "expected"),
+    [
+        ("nfc", "e\u0301 ﬁ", "é ﬁ"),
+        ("nfkc", "e\u0301 ﬁ ①", "é fi 1"),
+        ("none", "e\u0301 ﬁ", "e\u0301 ﬁ"),
+        ("nfc", "  a\tb \x0b c\x85d\u2028e\x00 ", "a b c d e"),
+        ("none", "a\rb\x7f\u2029", "a b"),
+        ("nfc", "a\u00a0b", "a\u00a0b"),  # a no-break space is typography, not layout
+    ],
+)
+def test_normalize(form, given, expected):
+    assert normalize(given, form) == expected
+
+
+@given(st.text())
+def test_one_line_is_one_line(given_text):
+    line = one_line(given_text)
+    assert len(line.splitlines()) <= 1
+    assert not any(unicodedata.category(character) == "Cc" for character in line)
+    assert one_line(line) == line
