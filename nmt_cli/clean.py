@@ -166,7 +166,7 @@ def text_rule(
 
 def length_rule(source: int, target: int, rules: Clean) -> str | None:
     """The first rule on numbers of pieces that drops this pair."""
-    shorter, longer = sorted((source, target))
+    shorter, longer = (source, target) if source < target else (target, source)
     if rules.max_tokens and longer > rules.max_tokens:
         return "max_tokens"
     if rules.max_ratio and longer > rules.max_ratio * shorter + RATIO_SLACK:

@@ -17,9 +17,9 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, compress, islice
 from pathlib import Path
 
@@ -276,20 +276,20 @@ class _Encoder:
     def __call__(self, block: _Block) -> tuple[_Encoded, _Encoded, _Dropped]:
         sources = self.vocab.source.encode(block.source.split("\n"), num_threads=1)
         targets = self.vocab.target.encode(block.target.split("\n"), num_threads=1)
+        rules = list(map(partial(length_rule, rules=self.rules), map(len, sources), map(len, targets)))
         dropped = _Dropped(Counter(), [])
-        keep = []
-        for (number, pair), source, target in zip(block.pairs(), sources, targets, strict=True):
-            rule = length_rule(len(source), len(target), self.rules)
-            keep.append(rule is None)
-            if rule:
-                dropped.add(rule, number, pair)
-        return _flat(compress(sources, keep)), _flat(compress(targets, keep)), dropped
+        if any(rules):
+            for (number, pair), rule in zip(block.pairs(), rules, strict=True):
+                if rule:
+                    dropped.add(rule, number, pair)
+            keep = [rule is None for rule in rules]
+            sources, targets = list(compress(sources, keep)), list(compress(targets, keep))
+        return _flat(sources), _flat(targets), dropped
 
 
-def _flat(sentences: Iterable[list[int]]) -> _Encoded:
-    listed = list(sentences)
-    lengths = np.fromiter(map(len, listed), np.int64, len(listed))
-    return _Encoded(np.fromiter(chain.from_iterable(listed), np.uint32, lengths.sum()), lengths)
+def _flat(sentences: list[list[int]]) -> _Encoded:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return _Encoded(np.fromiter(chain.from_iterable(sentences), np.uint32, lengths.sum()), lengths)
 
 
 def _blocks(numbered: Iterable[tuple[int, Pair]]) -> Iterator[_Block]:
@@ -308,19 +308,20 @@ def _read_pairs(corpus: Corpus) -> Iterator[Pair]:
 # ---------------------------------------------------------------------------------------------------------------------
 # 3. The whole
 
-_RECORD = np.dtype([("hash", "<u8"), ("number", "<u8")])  # of each pair in the spool
-_PARTS = 16  # duplicates are looked for in so many parts, by hash, to sort little at a time
+_PARTS = 16  # duplicates are looked for in so many parts, by hash, to hold little at a time
+_RECORD = np.dtype([("hash", "<u8"), ("index", "<u8")])  # of a pair, in one of these parts
 
 
 class _Preparation:
-    """One run of the steps, into an empty folder. The spool holds the clean text, and a record of each pair."""
+    """One run of the steps, into an empty folder. The spool holds the clean text, line numbers, and hashes in parts."""
 
     def __init__(
         self, recipe: Recipe, corpora: dict[str, tuple[_Checked, ...]], folder: Path, spool: Path, show: Show
     ) -> None:
         self.recipe, self.corpora, self.folder, self.show = recipe, corpora, folder, show
         self.sides = (spool / "source.txt", spool / "target.txt")
-        self.records = spool / "records"
+        self.numbers = spool / "numbers"
+        self.hashes = [spool / f"hashes-{part}" for part in range(_PARTS)]
         self.read = sum(corpus.lines for corpus in corpora["train"])
         self.dropped = _Dropped(Counter(), [])
 
@@ -373,42 +374,49 @@ class _Preparation:
             scripts=(scripts_of(data.source_lang), scripts_of(data.target_lang)),
             held_out=(frozenset(seen[0::2]), frozenset(seen[1::2])),
         )
-        done = 0
         blocks = _blocks((n, pair) for n, pair in self.train_pairs() if n not in held_out)
-        with self.sides[0].open("wb") as source, self.sides[1].open("wb") as target, self.records.open("wb") as records:
+        done = kept = 0
+        with ExitStack() as stack:
+            source, target, numbers, *parts = (
+                stack.enter_context(path.open("wb")) for path in (*self.sides, self.numbers, *self.hashes)
+            )
             for block, hashes, dropped in ordered_map(job, blocks, cores()):
                 if len(hashes):
                     source.write(block.source.encode() + b"\n")
                     target.write(block.target.encode() + b"\n")
-                    table = np.empty(len(hashes), _RECORD)
-                    table["hash"], table["number"] = hashes, block.numbers
-                    records.write(table.tobytes())
+                    numbers.write(block.numbers.tobytes())
+                    records = np.empty(len(hashes), _RECORD)
+                    records["hash"], records["index"] = hashes, np.arange(kept, kept + len(hashes))
+                    for part, file in enumerate(parts):
+                        file.write(records[hashes % _PARTS == part].tobytes())
                 self.dropped.merge(dropped)
+                kept += len(hashes)
                 done += len(hashes) + dropped.counts.total()
                 self.show("cleaning", done, self.read)
 
     def find_duplicates(self) -> np.ndarray:
         """For each pair in the spool: is it the first of its kind? All true if the rule is off."""
-        records = np.memmap(self.records, _RECORD, "r") if self.records.stat().st_size else np.empty(0, _RECORD)
-        keep = np.ones(len(records), bool)
+        keep = np.ones(self.numbers.stat().st_size // 8, bool)
         if not self.recipe.data.clean.duplicates:
             return keep
-        part = (records["hash"] % _PARTS).astype(np.uint8)
-        for index in range(_PARTS):
-            where = np.flatnonzero(part == index)
-            first = np.unique(records["hash"][where], return_index=True)[1]
-            keep[np.delete(where, first)] = False
+        for path in self.hashes:
+            records = np.fromfile(path, _RECORD)
+            first = np.unique(records["hash"], return_index=True)[1]
+            keep[np.delete(records["index"], first)] = False
         again = np.flatnonzero(~keep)
         self.dropped.counts["duplicates"] = len(again)
-        if len(again):  # show the first few
-            wanted = set(again[:EXAMPLES].tolist())
-            for index, pair in enumerate(islice(self.spooled(), max(wanted) + 1)):
-                if index in wanted:
-                    self.dropped.examples.append(("duplicates", int(records["number"][index]), pair))
+        shown = set(again[:EXAMPLES].tolist())
+        for index, numbered in enumerate(islice(self.spooled(), max(shown, default=-1) + 1)):
+            if index in shown:
+                self.dropped.examples.append(("duplicates", *numbered))
         return keep
 
-    def spooled(self) -> Iterator[Pair]:
-        return zip(read_lines(self.sides[0]), read_lines(self.sides[1]), strict=True)
+    def spooled(self) -> Iterator[tuple[int, Pair]]:
+        """The clean pairs with the numbers of their lines."""
+        with self.numbers.open("rb") as stream:
+            data = iter(lambda: stream.read(8 * PAIRS_PER_BLOCK), b"")
+            numbers = chain.from_iterable(np.frombuffer(part, np.uint64).tolist() for part in data)
+            yield from zip(numbers, zip(read_lines(self.sides[0]), read_lines(self.sides[1]), strict=True), strict=True)
 
     def learn_vocab(self, keep: np.ndarray) -> None:
         settings = self.recipe.vocab
@@ -425,8 +433,7 @@ class _Preparation:
 
     def encode_train(self, keep: np.ndarray) -> Split:
         """Encode on all cores, apply the rules on lengths, and write the shards."""
-        numbers = (int(record["number"]) for record in np.memmap(self.records, _RECORD, "r"))
-        blocks = _blocks(compress(zip(numbers, self.spooled(), strict=True), keep))
+        blocks = _blocks(compress(self.spooled(), keep))
         job = _Encoder(self.folder / "vocab", self.recipe.data.clean)
         total = int(keep.sum())
         done = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +56,20 @@ class Vocab:
 
 
 def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
-    """A SentencePiece model of these lines: the same bytes for the same lines and settings, on every machine."""
+    """A SentencePiece model of these lines: the same bytes for the same lines and settings, on every machine.
+
+    BPE never looks beyond a word, so it is given words and their counts: the same pieces as from the lines, in a
+    fraction of the time and memory. Unigram's first candidates come from whole lines.
+    """
     model = io.BytesIO()
+    counted = settings.type == "bpe"
+    if counted:
+        counts = Counter(word for line in lines for word in line.split(" ") if word)
+        lines = (f"{word}\t{count}" for word, count in sorted(counts.items()))
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines,
+            input_format="tsv" if counted else "text",
             model_writer=model,
             model_type=settings.type,
             vocab_size=settings.size,
@@ -123,7 +133,9 @@ def load_vocab(folder: Path) -> Vocab:
             for side in set(sides)
         }
     except FileNotFoundError as error:
-        raise NmtError(f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again") from None
+        raise NmtError(
+            f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again"
+        ) from None
     except (ValueError, KeyError, RuntimeError) as error:
         raise NmtError(f"the vocabulary in {folder} is damaged: {error}", "prepare the data again") from None
     return Vocab(
