@@ -57,6 +57,22 @@ def replace_file(path: Path, text: str) -> None:
         raise
 
 
+@contextmanager
+def exclusive(path: Path, other: str) -> Iterator[None]:
+    """Hold a lock file, so that two processes do not write the same folder; the kernel lets go when one is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # Windows
+            pass
+        except OSError:
+            raise NmtError(f"{other} is at work in {path.parent}", "wait for it, or choose another folder") from None
+        yield
+
+
 def sync(path: Path) -> None:
     """Flush a file or folder to the disk."""
     with suppress(PermissionError):  # Windows cannot open folders, and does not need to

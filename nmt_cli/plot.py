@@ -18,10 +18,10 @@ def bar(value: float, largest: float, width: int) -> str:
 
 
 def curve(values: Sequence[float], width: int, height: int, low: float | None = None) -> list[str]:
-    """A filled curve of `height` lines, top first; the values are spread over at most `width` columns."""
+    """A filled curve of `height` lines, top first; the values are spread over `width` columns."""
     if not values:
         return []
-    columns = resample(values, min(width, len(values)))
+    columns = resample(values, width)
     bottom = min(columns) if low is None else low
     span = (max(columns) - bottom) or 1.0
     eighths = [round((value - bottom) / span * height * 8) for value in columns]
@@ -29,17 +29,20 @@ def curve(values: Sequence[float], width: int, height: int, low: float | None = 
 
 
 def resample(values: Sequence[float], count: int) -> list[float]:
-    """`count` of the values, at even distances, first and last included."""
+    """`count` values at even distances, first and last included: some of them, or some twice."""
     if count <= 1 or len(values) <= 1:
         return list(values[:1])
     return [values[round(index * (len(values) - 1) / (count - 1))] for index in range(count)]
 
 
-def framed(values: Sequence[float], width: int, height: int, left: str, right: str, form: str = "{:.3g}") -> str:
-    """A curve from zero with its peak on the left margin and what the ends of its axis mean below."""
-    margin = max(len(form.format(max(values))), 1)
-    lines = curve(values, width - margin - 2, height, low=0.0)
-    labels = [form.format(max(values)), *[""] * (height - 2), "0"]
+def framed(
+    values: Sequence[float], width: int, height: int, left: str, right: str, form: str = "{:.3g}", low: float = 0.0
+) -> str:
+    """A curve with its peak and foot on the left margin, and what the ends of its axis mean below."""
+    top, foot = form.format(max(values)), form.format(low)
+    margin = max(len(top), len(foot))
+    lines = curve(values, width - margin - 2, height, low)
+    labels = [top, *[""] * (height - 2), foot]
     drawn = [f"{label:>{margin}} │{line.rstrip()}" for label, line in zip(labels, lines, strict=True)]
     gap = max(1, len(lines[0]) - len(left) - len(right))
     return "\n".join([*drawn, f"{'':>{margin}} └{'─' * len(lines[0])}", f"{'':>{margin}}  {left}{' ' * gap}{right}"])

@@ -44,7 +44,7 @@ from nmt_cli.text import (
     split_tsv,
     write_text,
 )
-from nmt_cli.vocab import UNK, Vocab, learn, load_vocab, write_vocab
+from nmt_cli.vocab import UNK, Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
 
 FORMAT = 1  # of the prepared folder
 SPLITS = ("train", "valid", "test")
@@ -160,7 +160,10 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_Checked, ...]]) -> st
     tables = recipe_tables(recipe)
     settings = {key: value for key, value in tables["data"].items() if key not in (*SPLITS, "prepared")}
     content = {name: [corpus.sha256 for corpus in corpora[name]] for name in SPLITS}
-    everything = [FORMAT, settings, tables["vocab"], content]
+    vocab = tables["vocab"]
+    if recipe.vocab.reuse is not None:
+        vocab = {path.name: sha256_of(path) for path in sorted(find_vocab(recipe.vocab.reuse).iterdir())}
+    everything = [FORMAT, settings, vocab, content]
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
@@ -422,6 +425,9 @@ class _Preparation:
         settings = self.recipe.vocab
         if not keep.any():
             raise self.nothing_left()
+        if settings.reuse is not None:
+            copy_vocab(settings.reuse, self.folder / "vocab", self.recipe.data)
+            return
         self.show("learning pieces", 0, 0)
         step = -(-int(keep.sum()) // settings.sample)
         source, target = (islice(compress(read_lines(side), keep), 0, None, step) for side in self.sides)
@@ -429,7 +435,7 @@ class _Preparation:
             models = {"joint": learn(chain(source, target), settings, "training")}
         else:
             models = {"source": learn(source, settings, "source"), "target": learn(target, settings, "target")}
-        write_vocab(self.folder / "vocab", models, self.recipe.data)
+        write_vocab(self.folder / "vocab", models, self.recipe.data, settings)
 
     def encode_train(self, keep: np.ndarray) -> Split:
         """Encode on all cores, apply the rules on lengths, and write the shards."""

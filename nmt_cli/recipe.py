@@ -92,6 +92,7 @@ class Data:
 class Vocab:
     """[vocab]: SentencePiece."""
 
+    reuse: Annotated[Path | None, "take the vocabulary of this run, model or prepared folder instead"] = None
     type: Annotated[Literal["bpe", "unigram"], "how pieces are learnt"] = "bpe"
     size: Annotated[int, "pieces, special ones included; of each side if not joint", Range(low=6)] = 8000
     joint: Annotated[bool, "one vocabulary for both sides"] = True

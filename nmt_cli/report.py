@@ -21,6 +21,7 @@ _MEANING = {
     "max_ratio": "lengths too different",
 }
 _SHOWN = 60  # characters of an example
+_BAR = 14  # characters; all tables fit into 60 columns
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,7 @@ def _sizes(report: Report) -> Table:
     table.title = f"Sizes, in {vocab} {kind} {report.vocab_type} pieces"
     for name, split in report.splits.items():
         lengths = " / ".join(f"{tokens / max(1, split.sentences):.1f}" for tokens in split.tokens)
-        unknown = " / ".join(
-            f"{count / max(1, tokens):.2%}" for count, tokens in zip(split.unknown, split.tokens, strict=True)
-        )
+        unknown = f"{sum(split.unknown) / max(1, sum(split.tokens)):.2%}"
         table.add_row(name, f"{split.sentences:,}", *(f"{tokens:,}" for tokens in split.tokens), lengths, unknown)
     return table
 
@@ -123,7 +122,7 @@ def _lengths(report: Report) -> Table:
     table = _table("pieces", report.languages[0], "", report.languages[1], "", title="Training sentences by length")
     table.columns[2].justify = table.columns[4].justify = "left"
     for label, source, target in rows:
-        table.add_row(label, f"{source:,}", bar(source, largest, 20), f"{target:,}", bar(target, largest, 20))
+        table.add_row(label, f"{source:,}", bar(source, largest, _BAR), f"{target:,}", bar(target, largest, _BAR))
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Vocab:
     source_lang: str
     target_lang: str
     normalization: Normalization
+    type: str  # bpe or unigram
+    symbols: tuple[str, ...]
 
     @property
     def joint(self) -> bool:
@@ -110,7 +113,7 @@ def _explain(error: str, settings: recipe.Vocab, what: str) -> NmtError:
     )
 
 
-def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data) -> None:
+def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, settings: recipe.Vocab) -> None:
     """`models` is {"joint": ...} or {"source": ..., "target": ...}."""
     folder.mkdir()
     for side, model in models.items():
@@ -120,8 +123,29 @@ def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data) -> No
         "normalization": data.normalize,
         "source_lang": data.source_lang,
         "target_lang": data.target_lang,
+        "type": settings.type,
+        "symbols": settings.symbols,
     }
     write_text(folder / "vocab.json", json.dumps(about, indent=2) + "\n")
+
+
+def find_vocab(path: Path) -> Path:
+    """The vocabulary of a run, a model, prepared data, or itself."""
+    for folder in (path, path / "vocab", path / "model" / "vocab"):
+        if (folder / "vocab.json").is_file():
+            return folder
+    raise NmtError(f"there is no vocabulary in {path}", "name a run, a model or a folder of prepared data")
+
+
+def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
+    """Use another's pieces for these data, which must be read in the same way."""
+    loaded = load_vocab(find_vocab(origin))
+    if loaded.normalization != data.normalize:
+        raise NmtError(
+            f"the vocabulary of {origin} was learnt with data.normalize = {loaded.normalization}, not {data.normalize}",
+            f"--set data.normalize={loaded.normalization}",
+        )
+    shutil.copytree(find_vocab(origin), folder)
 
 
 def load_vocab(folder: Path) -> Vocab:
@@ -144,4 +168,6 @@ def load_vocab(folder: Path) -> Vocab:
         source_lang=about["source_lang"],
         target_lang=about["target_lang"],
         normalization=about["normalization"],
+        type=about["type"],
+        symbols=tuple(about["symbols"]),
     )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# One thread per process: the tests run on all cores already, and threads that wait for each other burn them.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import subprocess
 import sys
 from dataclasses import dataclass

@@ -40,7 +40,11 @@ class Seq2Seq(nn.Module):
     def step(
         self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
     ) -> tuple[Tensor, Tensors | None, Tensors]:
-        """prev (B,), BOS at first -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state."""
+        """prev (B,), BOS at first -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state.
+
+        The given state may be overwritten: go on from the one returned, or from a `select` of it. prev and state may
+        have K rows to each row of memory, next to each other: the hypotheses of a beam share their source.
+        """
         raise NotImplementedError
 
     def features(

@@ -16,7 +16,9 @@ from nmt_cli.model.base import Seq2Seq, Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.vocab import PAD
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
+
+GROWTH = 16  # positions by which the cache of a decoder grows, so that it is not copied at every step
 
 
 def sinusoids(length: int, dim: int) -> Tensor:
@@ -66,7 +68,7 @@ class Residual(nn.Module):
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, output: Tensor) -> Tensor:
-        x = x + dropout(output, self.drop if self.training else 0.0)
+        x = dropout(output, self.drop if self.training else 0.0, residual=x)
         return x if self.pre else self.norm(x)
 
 
@@ -79,8 +81,9 @@ class FeedForward(nn.Module):
         self.drop = config.ff_dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.activation(self.inner(x))
-        return self.outer(dropout(hidden, self.drop if self.training else 0.0))
+        # As one matrix: it can be overwritten by the ReLU, where autograd would copy a view of it.
+        hidden = self.activation(self.inner(x.flatten(0, -2)))
+        return self.outer(dropout(hidden, self.drop if self.training else 0.0)).view(x.shape)
 
 
 class EncoderLayer(nn.Module):
@@ -123,8 +126,10 @@ class DecoderLayer(nn.Module):
         else:
             y = self.attention.step(y, cache)
         x = self.around_attention.leave(x, y)
-        y, shares = self.cross(self.around_cross.enter(x), keys_values, mask, weights)
-        x = self.around_cross.leave(x, y)
+        # Rows that share a source, the hypotheses of a beam, go to it together, as if they were positions.
+        y = self.around_cross.enter(x).view(len(keys_values), -1, x.size(-1))
+        y, shares = self.cross(y, keys_values, mask, weights)
+        x = self.around_cross.leave(x, y.view(x.shape))
         y = self.feed_forward(self.around_feed_forward.enter(x))
         return self.around_feed_forward.leave(x, y), shares, own
 
@@ -177,7 +182,10 @@ class Transformer(Seq2Seq):
         self, ids: Tensor, table: nn.Embedding, positions: nn.Module, keep: Tensor | None = None, start: int = 0
     ) -> Tensor:
         """ids (B,T) -> (B,T,D)"""
-        x = table(ids) * self.scale
+        # The gradient of a matrix that is also the output's is dense in any case; to add the few rows of these ids is
+        # cheaper than to add another dense one.
+        tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
         if keep is not None:
             x = x * keep[..., None]
         x = x + positions(start, start + ids.size(1), x)
@@ -187,8 +195,8 @@ class Transformer(Seq2Seq):
         """memory: the keys and values of each decoder layer (B,S,2D), and a mask (B,1,1,S) if there is padding."""
         memory: Tensors = {}
         mask = None
-        # Asking costs a GPU more than masking does.
-        if src.device.type != "cpu" or bool((src == PAD).any()):
+        # Asking costs a GPU more than masking does, and a compiler too.
+        if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
             mask = memory["mask"] = (src != PAD)[:, None, None]
         x = self.embed(src, self.source_embedding or self.target_embedding, self.source_positions, keep)
         shares = []
@@ -210,20 +218,24 @@ class Transformer(Seq2Seq):
         return self.run_decoder(x, memory, None, attention)
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state is the keys and values of all layers so far (B,L,t,2D); t is the position."""
-        keys_values = memory["keys_values0"]
-        return {"cache": keys_values.new_empty(len(keys_values), len(self.decoder), 0, keys_values.size(-1))}
+        """The state: keys and values of all layers (B,L,t,2D), t at least the number of steps, and that number (B,)."""
+        like = memory["keys_values0"]
+        return {
+            "cache": like.new_empty(len(like), len(self.decoder), 0, like.size(-1)),
+            "position": torch.zeros(len(like), dtype=torch.long, device=like.device),
+        }
 
     def step(
         self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
     ) -> tuple[Tensor, Tensors | None, Tensors]:
-        position = state["cache"].size(2)
-        cache = F.pad(state["cache"], (0, 0, 0, 1))  # one more position; each layer fills in its own
+        position, cache = int(state["position"][0]), state["cache"]
+        if position == cache.size(2):
+            cache = F.pad(cache, (0, 0, 0, GROWTH))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
-        x, weights = self.run_decoder(x, memory, cache, attention)
-        if weights is not None:
-            weights = {"cross": weights["cross"].squeeze(3)}
-        return self.project(x[:, 0]), weights, {"cache": cache}
+        x, weights = self.run_decoder(x, memory, cache[:, :, : position + 1], attention)
+        if weights is not None:  # (B,L,H,K,S), K rows to a row of memory
+            weights = {"cross": weights["cross"].movedim(3, 1).flatten(0, 1)}
+        return self.project(x[:, 0]), weights, {"cache": cache, "position": state["position"] + 1}
 
     def run_decoder(
         self, x: Tensor, memory: Tensors, cache: Tensor | None, attention: bool

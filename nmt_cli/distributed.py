@@ -1,0 +1,84 @@
+"""The only file that knows ranks. One process is a world of size 1, and every call below is then free.
+
+`torchrun --nproc-per-node 2 -m nmt_cli train RECIPE` sets the environment that `join` reads; gloo on CPUs, NCCL on
+GPUs. Gradients are summed after the last micro-batch, in buckets, rather than by DistributedDataParallel: processes may
+then have different numbers of micro-batches, and the sum is weighted by tokens without further thought.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+_BUCKET = 1 << 24  # bytes summed in one call
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def leader(self) -> bool:
+        """The one that writes files and speaks."""
+        return self.rank == 0
+
+
+def join(cuda: bool) -> World:
+    """Join the processes that torchrun started, if it did."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return World()
+    world = World(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]))
+    if cuda:
+        torch.cuda.set_device(world.local_rank)
+    store, _, _ = next(iter(dist.rendezvous("env://", rank=world.rank, world_size=size)))
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        # torchrun keeps its store when it restarts dead workers, and gloo would connect to the addresses of the dead.
+        # Only on one node do all workers count restarts alike; on several, a restart may need a second one.
+        store = dist.PrefixStore("attempt-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=world.rank, world_size=size)
+    return world
+
+
+def leave(world: World) -> None:
+    if world.size > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def add_up(tensors: Iterable[Tensor], world: World) -> None:
+    """Replace each tensor by its sum over all processes."""
+    if world.size == 1:
+        return
+    bucket: list[Tensor] = []
+    for tensor in tensors:
+        bucket.append(tensor)
+        if sum(part.nbytes for part in bucket) >= _BUCKET:
+            _add_up_bucket(bucket)
+            bucket = []
+    if bucket:
+        _add_up_bucket(bucket)
+
+
+def _add_up_bucket(bucket: list[Tensor]) -> None:
+    flat = torch.cat([tensor.flatten() for tensor in bucket])
+    dist.all_reduce(flat)
+    for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def from_leader(value: T, world: World) -> T:
+    """The leader's value, in every process. Small things only: numbers, strings, tuples of them."""
+    if world.size == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]

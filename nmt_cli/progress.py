@@ -1,0 +1,182 @@
+"""What a person sees of `nmt train`: a living line on a terminal, plain lines elsewhere, a summary at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from nmt_cli.plot import framed
+from nmt_cli.recipe import Recipe
+from nmt_cli.run import Entry, read_log
+from nmt_cli.terminal import messages, output
+
+_PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+
+
+class TrainingScreen:
+    """Takes the trainer's entries and shows them. The living line goes to stderr, the summary to stdout."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.console = messages()
+        self.signal = 0
+        self.latest: Entry = {}
+        self.best = ""
+        self.began = time.monotonic()
+        self.first: Entry | None = None
+        self.printed = 0.0
+        self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
+
+    def __enter__(self) -> TrainingScreen:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+
+    def watch(self, entry: Entry) -> None:
+        show: Callable[[Entry], None] = getattr(self, f"on_{entry['kind']}")
+        show(entry)
+
+    def on_start(self, entry: Entry) -> None:
+        verb = f"going on from step {entry['step']:,}" if entry["resumed"] else "training"
+        processes = f", {entry['processes']} processes" if entry["processes"] > 1 else ""
+        self.say(
+            f"{verb} in {entry['run']}: {entry['family']}, {entry['parameters']:,} parameters, "
+            f"{entry['pairs']:,} pairs, {entry['valid']:,} validation lines"
+        )
+        self.say(f"{entry['device']}, {entry['threads']} threads{processes}, {entry['precision']}: {entry['reason']}")
+
+    def on_step(self, entry: Entry) -> None:
+        if self.first is None:
+            self.first = {**entry, "time": time.monotonic()}
+        self.latest = {**self.latest, **entry}
+        if self.console.is_terminal:
+            self.live.update(self.line())
+
+    def on_train(self, entry: Entry) -> None:
+        self.latest = {**self.latest, **entry}
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self.printed >= _PLAIN_EVERY:
+            self.printed = now
+            self.console.print(self.line(), soft_wrap=True)
+
+    def on_validating(self, entry: Entry) -> None:
+        self.update(f"step {entry['step']:,}  validating ...")
+
+    def on_stopping(self, entry: Entry) -> None:
+        self.update("stopping after this update; Ctrl-C again quits at once")
+
+    def on_valid(self, entry: Entry, name: str = "valid") -> None:
+        figures = f"step {entry['step']:,}  {name}"
+        if "loss" in entry:
+            figures += f"  loss {entry['loss']:.3f}  ppl {entry['ppl']:.2f}"
+            figures += f"  BLEU {entry['bleu']:.2f}  chrF {entry['chrf']:.2f}"
+        figures += f"  ({entry['lines']:,} lines, {entry['seconds']:.1f} s)"
+        if entry["best"]:
+            self.best = f"  best {entry['bleu']:.2f}" if "bleu" in entry else ""
+            figures += "  best so far"
+        self.say(figures)
+
+    def on_average(self, entry: Entry) -> None:
+        self.on_valid(entry, f"average of {len(entry['of'])} checkpoints")
+
+    def on_note(self, entry: Entry) -> None:
+        self.say(entry["text"])
+
+    def on_end(self, entry: Entry) -> None:
+        self.signal = entry.get("signal", 0)
+        run = self.recipe.run_folder
+        if self.console.is_terminal:
+            self.live.stop()
+        if entry.get("already"):
+            self.say(
+                f"finished before: {entry['reason']}. Raise the limit (--set train.steps=...) to go on, or --force."
+            )
+        elif self.signal:
+            self.say(f"stopped at step {entry['step']:,} and saved; the same command goes on")
+            return
+        output().print(summary(read_log(run), entry["reason"]))
+        self.say(f"\nmodel in {run / 'model'}; next:\n  echo 'A sentence.' | nmt translate {run}")
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+    def update(self, text: str) -> None:
+        if self.console.is_terminal:
+            self.live.update(Text(text, style="dim"))
+
+    def line(self) -> Text:
+        latest, settings = self.latest, self.recipe.train
+        total = f"/{settings.steps:,}" if settings.steps else ""
+        parts = [f"step {latest['step']:,}{total}", f"epoch {latest['epoch']:.2f}", f"loss {latest['loss']:.3f}"]
+        if "lr" in latest:
+            parts += [
+                f"lr {latest['lr']:.1e}",
+                f"{latest['tokens_per_second']:,.0f} tok/s",
+                f"pad {latest['padding']:.1%}",
+            ]
+        if eta := self.remaining():
+            parts.append(f"ETA {eta}")
+        return Text("  ".join(parts) + self.best, no_wrap=True, overflow="ellipsis")
+
+    def remaining(self) -> str:
+        """By whichever of steps and minutes comes first; early stopping cannot be foreseen."""
+        settings = self.recipe.train
+        seconds = []
+        if self.first is not None and settings.steps and self.latest["step"] > self.first["step"]:
+            pace = (time.monotonic() - self.first["time"]) / (self.latest["step"] - self.first["step"])
+            seconds.append(pace * (settings.steps - self.latest["step"]))
+        if settings.minutes and "minutes" in self.latest:
+            seconds.append(60 * (settings.minutes - self.latest["minutes"]))
+        return duration(max(0.0, min(seconds))) if seconds else ""
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def summary(log: list[Entry], reason: str) -> RenderableType:
+    """The whole run, over all its sessions."""
+    trained = [entry for entry in log if entry["kind"] == "train"]
+    validated = [entry for entry in log if entry["kind"] in ("valid", "average") and "bleu" in entry]
+    parts: list[RenderableType] = []
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("stopped", reason)
+    if trained:
+        last = trained[-1]
+        table.add_row(
+            "trained", f"{last['step']:,} steps, {last['epoch']:.1f} epochs, {last['tokens']:,} target tokens"
+        )
+        table.add_row(
+            "time", f"{duration(60 * last['minutes'])}, {last['tokens'] / 60 / last['minutes']:,.0f} tokens/s overall"
+        )
+        table.add_row("compute", f"{last['flops']:.2e} FLOPs, {last['memory_mb']:,.0f} MB at most")
+    if validated:
+        best = max(validated, key=lambda entry: entry["value"])
+        table.add_row(
+            "best",
+            f"BLEU {best['bleu']:.2f}, chrF {best['chrf']:.2f}, loss {best['loss']:.3f} at step {best['step']:,}",
+        )
+        table.add_row("", Text(f"{best['signature']}, {best['lines']:,} validation lines", style="dim"))
+    parts.append(table)
+    if len(trained) > 3:
+        losses = [entry["loss"] for entry in trained]
+        end = f"step {trained[-1]['step']:,}"
+        parts += ["", Text("training loss"), Text(framed(losses, 60, 5, "", end, "{:.2f}", low=0.9 * min(losses)))]
+    if len(validated) > 1:
+        bleus = [entry["bleu"] for entry in validated]
+        end = f"step {validated[-1]['step']:,}"
+        parts += ["", Text("validation BLEU"), Text(framed(bleus, 60, 5, "", end, "{:.1f}"))]
+    return Group(*parts)

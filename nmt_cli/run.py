@@ -1,0 +1,109 @@
+"""The folder of a training run, apart from its tensors: its recipe, its log, and whether one may go on in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.checkpoint import State, without_paths
+from nmt_cli.errors import NmtError
+from nmt_cli.files import read_json, replace_file
+from nmt_cli.recipe import Recipe, load_recipe, recipe_tables
+from nmt_cli.text import read_lines
+
+Entry = dict[str, Any]  # a line of log.jsonl: kind, step, and figures
+
+# Keys of [train] that may change between two sessions: they end, watch or place a run, but do not shape it.
+_FREE = {
+    *("out", "steps", "epochs", "tokens", "minutes", "patience", "valid_every", "valid_minutes", "valid_lines"),
+    *("valid_beam", "metric", "keep", "log_every", "average", "device", "precision", "compile", "tf32", "tensorboard"),
+}
+
+
+def data_fingerprint(recipe: Recipe) -> str:
+    """Of the prepared data; they must be there."""
+    meta = recipe.prepared_folder / "meta.json"
+    if not meta.is_file():
+        raise NmtError(
+            f"there are no prepared data in {recipe.prepared_folder}",
+            "run nmt prepare with the same recipe first; or set data.prepared to where they are",
+        )
+    return str(read_json(meta, "the prepared data's").get("fingerprint"))
+
+
+def check_same(recipe: Recipe, state: State) -> None:
+    """Refuse to go on with a recipe or data that are not the run's."""
+    run = recipe.run_folder
+    before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run / "recipe.toml"), recipe))
+    bent = {"steps"} if recipe.train.schedule in ("cosine", "linear", "wsd") else set()  # the curve ends there
+    different = [
+        f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"
+        for table in ("model", "train")
+        for key in sorted(set(before[table]) | set(now[table]))
+        if before[table].get(key) != now[table].get(key) and not (table == "train" and key in _FREE - bent)
+    ]
+    if data_fingerprint(recipe) != state.data:
+        different.append("the prepared data are others")
+    if different:
+        raise NmtError(
+            f"the run in {run} was begun with another recipe: {'; '.join(different)}",
+            "--out starts a new run elsewhere, --from RUN with its weights; --force removes this one and starts again",
+        )
+
+
+def remove_run(run: Path) -> None:
+    """--force: the run's own files, not the prepared data beside them."""
+    for name in ("checkpoints", "model"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    for name in ("log.jsonl", "recipe.toml"):
+        (run / name).unlink(missing_ok=True)
+
+
+class Log:
+    """log.jsonl: appended line by line; what a killed session wrote beyond its last checkpoint is taken back."""
+
+    def __init__(self, run: Path, step: int, tensorboard: bool) -> None:
+        path = run / "log.jsonl"
+        entries = [entry for entry in read_log(run) if entry["step"] <= step]
+        replace_file(path, "".join(json.dumps(entry) + "\n" for entry in entries))
+        self.stream = path.open("a", encoding="utf-8", newline="\n")
+        self.board = _board(run) if tensorboard else None
+
+    def write(self, entry: Entry) -> None:
+        self.stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self.stream.flush()
+        if self.board is not None and entry["kind"] in ("train", "valid"):
+            for key, value in entry.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{entry['kind']}/{key}", value, entry["step"])
+
+    def sync(self) -> None:
+        os.fsync(self.stream.fileno())
+
+    def close(self) -> None:
+        self.stream.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def _board(run: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise NmtError("train.tensorboard = true needs TensorBoard", "pip install 'nmt-cli[tensorboard]'") from None
+    return SummaryWriter(str(run / "tensorboard"))
+
+
+def read_log(run: Path) -> list[Entry]:
+    """The entries of a run's log; a last line that a kill cut short is none."""
+    path = run / "log.jsonl"
+    entries: list[Entry] = []
+    for line in read_lines(path) if path.exists() else ():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            break
+    return entries

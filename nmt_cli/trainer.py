@@ -1,0 +1,530 @@
+"""The training loop, for `nmt train`. Read `train` first, then `Trainer.fit` and `Trainer.update`.
+
+Everything random in update n is a function of (seed, n), so a run that was killed goes on exactly as if it had not
+been: what has to be saved is weights, moments, and the few numbers of checkpoint.State.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt_cli import checkpoint, distributed
+from nmt_cli.batches import Batch, BatchStream, ParallelData, share
+from nmt_cli.checkpoint import State
+from nmt_cli.device import Compute, choose_device, choose_precision
+from nmt_cli.distributed import World
+from nmt_cli.errors import NmtError
+from nmt_cli.files import exclusive, replace_file
+from nmt_cli.loss import TrainingLoss
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.build import build_model
+from nmt_cli.model.memory import keep_freed_memory
+from nmt_cli.recipe import Recipe, Train, recipe_tables, tables_toml
+from nmt_cli.run import Entry, Log, check_same, data_fingerprint, remove_run
+from nmt_cli.schedule import learning_rate
+from nmt_cli.validation import Validation
+from nmt_cli.vocab import load_vocab
+
+Watch = Callable[[Entry], None]
+
+NON_FINITE_IN_A_ROW = 10
+SCALE_UP_AFTER = 2000  # good updates in fp16
+
+
+def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) -> None:
+    """Train in recipe.run_folder, or go on there; everything worth telling goes to `watch` as it happens."""
+    device = choose_device(recipe.train.device)
+    world = distributed.join(device.type == "cuda")
+    with ExitStack() as stack:
+        stack.callback(distributed.leave, world)
+        if world.leader:
+            data_fingerprint(recipe)  # complain before anything is made or removed
+            stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
+            if force:
+                remove_run(recipe.run_folder)
+        distributed.from_leader(None, world)  # nobody looks before the leader is done
+        keep_freed_memory()
+        Trainer(recipe, world, device, start_from, watch).fit()
+
+
+@dataclass
+class Window:
+    """Sums over the updates since the last line of the log."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    tokens: int = 0  # of the target, over all processes
+    cells: int = 0  # of both sides, padding included
+    filled: int = 0  # ... padding not
+    norm: float = 0.0
+    updates: int = 0
+
+
+class Trainer:
+    """One session of a run."""
+
+    def __init__(
+        self, recipe: Recipe, world: World, device: torch.device, start_from: Path | None, watch: Watch
+    ) -> None:
+        self.recipe, self.settings, self.world, self.run = recipe, recipe.train, world, recipe.run_folder
+        self.watch: Watch = watch if world.leader else lambda entry: None
+        saved = checkpoint.checkpoints(self.run)[-1:]
+        self.resumed = bool(saved)
+        self.state = checkpoint.load_state(saved[0]) if saved else State(data=data_fingerprint(recipe))
+        if saved:
+            check_same(recipe, self.state)
+        self.vocab = load_vocab(recipe.prepared_folder / "vocab")
+        self.data = ParallelData(
+            recipe.prepared_folder, "train", self.vocab, self.settings.max_length, self.settings.subword_sampling
+        )
+        self.valid = Validation.load(recipe, self.vocab)
+
+        # 1. The device; a run keeps the precision it began with.
+        wanted = self.state.precision or self.settings.precision
+        choice = choose_precision(wanted, device) if world.leader else ("fp32", "")
+        self.compute = Compute(device, *distributed.from_leader(choice, world))
+        self.state.precision = self.compute.precision
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.settings.tf32
+
+        # 2. The model, and what changes it.
+        torch.manual_seed(self.settings.seed)
+        self.model = build_model(recipe.model, *self.vocab.sizes).to(device)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = make_optimizer(self.model, self.settings)
+        if saved:
+            checkpoint.fill(self.model, checkpoint.load_tensors(saved[0] / "model.safetensors"), saved[0])
+            checkpoint.fill_optimizer(self.model, self.optimizer, saved[0])
+        elif start_from is not None:
+            self.adopt(start_from)
+        self.averaged: dict[str, Tensor] | None = None
+        if self.settings.ema:
+            moving = checkpoint.load_tensors(saved[0] / "averaged.safetensors") if saved else self.model.state_dict()
+            self.averaged = {name: tensor.detach().clone().to(device) for name, tensor in moving.items()}
+        loss = TrainingLoss(self.model, self.settings).train()
+        self.loss: Callable[..., tuple[Tensor, Tensor, Tensor]] = torch.compile(loss) if self.settings.compile else loss
+        self.stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
+
+        # 3. The folder and the log.
+        self.log: Log | None = None
+        if world.leader:
+            replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(recipe, absolute=True)))
+            self.log = Log(self.run, self.state.step, self.settings.tensorboard)
+        self.session_began = time.perf_counter()
+        self.seconds_before = self.state.seconds
+        self.validated_at = self.window_began = self.now()
+        self.window = Window()
+        self.bad_in_a_row = 0
+        self.signal = 0
+        self.time_is_up = False
+
+    def adopt(self, origin: Path) -> None:
+        """Fine-tuning: another run's weights."""
+        folder = checkpoint.model_folder(origin)
+        theirs = load_vocab(folder / "vocab")
+        for own, other in ((self.vocab.source, theirs.source), (self.vocab.target, theirs.target)):
+            if own.serialized_model_proto() != other.serialized_model_proto():
+                raise NmtError(
+                    f"the data were prepared with another vocabulary than that of {origin}",
+                    f"prepare them with --set vocab.reuse={origin}",
+                )
+        checkpoint.fill(self.model, checkpoint.load_tensors(folder / "model.safetensors"), folder)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def fit(self) -> None:
+        self.emit(self.introduction())
+        if reason := self.reason_to_stop():
+            self.emit({"kind": "end", "reason": reason, "already": True})
+            return
+        with self.interruptions():
+            while not (reason or self.signal):
+                validation_due = self.update()
+                if self.state.step % self.settings.log_every == 0:
+                    self.log_window()
+                if validation_due:
+                    self.validate()
+                reason = self.reason_to_stop()
+            self.log_window()
+            if reason:
+                self.finish()
+            self.save()
+        self.emit({"kind": "end", "reason": reason or signal.Signals(self.signal).name, "signal": self.signal})
+        distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
+
+    def reason_to_stop(self) -> str:
+        settings, state = self.settings, self.state
+        limits = {
+            f"{settings.steps:,} steps": settings.steps and state.step >= settings.steps,
+            f"{settings.epochs:g} epochs": settings.epochs and self.stream.epochs >= settings.epochs,
+            f"{settings.tokens:,} tokens": settings.tokens and state.tokens >= settings.tokens,
+            f"{settings.minutes:g} minutes": settings.minutes
+            and (self.time_is_up or state.seconds >= 60 * settings.minutes),
+            f"no better in {settings.patience} validations": settings.patience and state.stale >= settings.patience,
+        }
+        return next((reason for reason, reached in limits.items() if reached), "")
+
+    def update(self) -> bool:
+        """One step of the optimiser; returns whether it is time to validate."""
+        settings, state, window = self.settings, self.state, self.window
+        step = state.step + 1
+
+        # 1. The next micro-batches, and this process's share of them.
+        parts = share(self.stream.take(settings.accumulate), self.world.rank, self.world.size)
+        seeded = [(rows, mix(settings.seed, step, self.world.rank, n)) for n, rows in enumerate(parts) if len(rows)]
+        batches = [(self.data.batch(rows, seed), seed) for rows, seed in seeded]
+
+        # 2. What must be known of all processes before anyone begins: the tokens to divide by, and whether to stop.
+        tokens, source_tokens, cells, late, self.time_is_up, stop = self.facts([batch for batch, _ in batches])
+        self.signal = self.signal or (signal.SIGTERM if stop else 0)
+
+        # 3. Gradients of the mean loss, added up over micro-batches and processes.
+        sums = self.gradients(batches, tokens)
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
+        distributed.add_up([sums, *gradients], self.world)
+        loss, nll, norm = torch.stack([*sums, torch.nn.utils.get_total_norm(gradients)]).tolist()
+
+        # 4. The step itself, unless something overflowed.
+        state.step, state.position = step, self.stream.position
+        state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
+        if self.sound(loss, norm):
+            self.descend(gradients, norm)
+            window.loss, window.nll, window.norm = window.loss + loss, window.nll + nll, window.norm + norm
+            window.tokens, window.filled = window.tokens + tokens, window.filled + tokens + source_tokens
+            window.cells, window.updates = window.cells + cells, window.updates + 1
+        state.seconds = self.now()
+        self.watch({"kind": "step", "step": step, "loss": loss / tokens, "tokens": tokens, "epoch": self.stream.epochs})
+        return late or step % settings.valid_every == 0
+
+    def facts(self, batches: list[Batch]) -> tuple[int, int, int, bool, bool, bool]:
+        """Target and source tokens and cells of all processes; is validation due, time up, a signal there?"""
+        settings, now = self.settings, self.now()
+        own = [
+            sum(batch.tokens for batch in batches),
+            sum(batch.source_tokens for batch in batches),
+            sum(batch.cells for batch in batches),
+            # one clock decides for all
+            self.world.leader and 0 < 60 * settings.valid_minutes <= now - self.validated_at,
+            self.world.leader and 0 < 60 * settings.minutes <= now,
+            self.signal > 0,
+        ]
+        if self.world.size > 1:
+            tensor = torch.tensor(own, dtype=torch.float64, device=self.compute.device)
+            distributed.add_up([tensor], self.world)
+            own = tensor.tolist()
+        return int(own[0]), int(own[1]), int(own[2]), bool(own[3]), bool(own[4]), bool(own[5])
+
+    def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
+        """Leave the gradient in each parameter; returns sums of loss and nll. If memory runs out, in smaller parts."""
+        scale = (self.state.loss_scale if self.compute.precision == "fp16" else 1.0) / tokens
+        while True:
+            self.optimizer.zero_grad()
+            sums = torch.zeros(2, device=self.compute.device)
+            try:
+                for batch, seed in batches:
+                    torch.manual_seed(seed)  # dropout depends on the step alone
+                    for part in batch.parts(self.state.splits):
+                        with self.compute.autocast():
+                            loss, nll, _ = self.loss(*self.tensors(part))
+                        (loss * scale).backward()
+                        sums += torch.stack([loss.detach(), nll])
+                return sums
+            except RuntimeError as error:  # torch.OutOfMemoryError is one
+                if not _out_of_memory(error):
+                    raise
+            self.split_more(max(len(batch.src) for batch, _ in batches))
+
+    def tensors(self, batch: Batch) -> tuple[Tensor, ...]:
+        arrays = (torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out))
+        if self.compute.device.type == "cuda":  # copied while the last kernels still run
+            return tuple(array.pin_memory().to(self.compute.device, non_blocking=True) for array in arrays)
+        return tuple(array.to(self.compute.device) for array in arrays)
+
+    def split_more(self, rows: int) -> None:
+        self.optimizer.zero_grad()
+        if self.state.splits >= rows:
+            raise NmtError(
+                "out of memory even with one sentence at a time",
+                "make the model smaller, or leave out long sentences with train.max_length",
+            )
+        self.state.splits *= 2
+        if self.compute.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.note(f"out of memory: micro-batches are computed in {self.state.splits} parts from now on, same result")
+
+    def sound(self, loss: float, norm: float) -> bool:
+        """Is everything finite? If not, the update is skipped, and too many of those end the training."""
+        state, fp16 = self.state, self.compute.precision == "fp16"
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.bad_in_a_row = 0
+            state.good_steps += 1
+            if fp16 and state.good_steps % SCALE_UP_AFTER == 0:
+                state.loss_scale *= 2
+            return True
+        if fp16 and math.isfinite(loss) and state.loss_scale > 1:  # the scaled gradient overflowed: find the limit
+            state.loss_scale, state.good_steps = state.loss_scale / 2, 0
+            return False
+        state.skipped += 1
+        self.bad_in_a_row += 1
+        self.note(f"update {state.step} skipped: its loss or gradient is not finite ({state.skipped} so far)")
+        if self.bad_in_a_row >= NON_FINITE_IN_A_ROW:
+            raise NmtError(
+                f"the loss was not finite {NON_FINITE_IN_A_ROW} times in a row, up to step {state.step}: it diverged",
+                f"the last checkpoint in {self.run} stands; lower train.lr or train.scale, or set train.clip = 1",
+            )
+        return False
+
+    def descend(self, gradients: list[Tensor], norm: float) -> None:
+        if self.compute.precision == "fp16":
+            torch._foreach_div_(gradients, self.state.loss_scale)
+            norm /= self.state.loss_scale
+        if 0 < self.settings.clip < norm:
+            torch._foreach_mul_(gradients, self.settings.clip / norm)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        self.optimizer.step()
+        if self.averaged is not None:
+            # A young average follows faster, or it would remember the initialisation.
+            decay = min(self.settings.ema, (1 + self.state.step) / (10 + self.state.step))
+            own = self.model.state_dict()
+            torch._foreach_lerp_(list(self.averaged.values()), [own[name] for name in self.averaged], 1 - decay)
+
+    def rate(self) -> float:
+        return learning_rate(self.state.step, self.settings, self.recipe.model.dim)
+
+    # -- validation and saving ---------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Measure the weights that would be kept, keep them if they are the best so far, and save."""
+        self.log_window()
+        entry = distributed.from_leader(self.measure(self.averaged) if self.world.leader else {}, self.world)
+        state = self.state
+        better = state.best is None or entry["value"] > state.best
+        if better:
+            state.best, state.best_step, state.stale = entry["value"], state.step, 0
+        else:
+            state.stale += 1
+        state.validated = state.step
+        self.emit({"kind": "valid", **entry, "best": better})
+        if better:
+            self.save_model(self.averaged, entry)
+        self.save()
+        if better and self.world.leader:
+            checkpoint.point(self.run, "best", self.run / "checkpoints" / f"step-{state.step}")
+        self.validated_at = self.window_began = self.now()
+
+    def measure(self, weights: dict[str, Tensor] | None) -> Entry:
+        """Figures on the validation lines. "value" is what best means, higher being better."""
+        self.watch({"kind": "validating", "step": self.state.step})
+        began = time.perf_counter()
+        entry: Entry = {"value": float(self.state.step)}  # with no lines to measure on, the latest is best
+        if self.valid is not None:
+            with self.in_place(weights):
+                loss, scores = self.valid.measure(self.model, self.recipe, self.compute)
+            value = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": -loss}[self.settings.metric]
+            entry = {"value": value, "loss": loss, "ppl": math.exp(min(loss, 100))}
+            entry |= {"bleu": scores.bleu, "chrf": scores.chrf, "signature": scores.signature}
+        return entry | {"lines": self.valid_lines, "seconds": time.perf_counter() - began}
+
+    def finish(self) -> None:
+        """The last validation, and the average of the last checkpoints if that is better."""
+        if self.state.validated != self.state.step:
+            self.validate()
+        if self.settings.average < 2 or self.valid is None or not self.world.leader:
+            return
+        folders = checkpoint.checkpoints(self.run)[-self.settings.average :]
+        mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
+        entry = self.measure(mean)
+        better = self.state.best is None or entry["value"] > self.state.best
+        self.emit({"kind": "average", **entry, "of": [folder.name for folder in folders], "best": better})
+        if better:
+            self.save_model(mean, entry)
+
+    @contextmanager
+    def in_place(self, weights: dict[str, Tensor] | None) -> Iterator[None]:
+        """The model with these weights, ready to translate; without, with its own."""
+        own = self.model.state_dict()
+        self.model.eval()
+        if weights is not None:
+            _exchange(own, weights)
+        try:
+            yield
+        finally:
+            if weights is not None:
+                _exchange(own, weights)
+            self.model.train()
+
+    def save_model(self, weights: dict[str, Tensor] | None, entry: Entry) -> None:
+        if not self.world.leader:
+            return
+        scores = ("loss", "ppl", "bleu", "chrf", "signature", "lines")
+        about = {
+            "recipe": self.recipe.name,
+            "step": self.state.step,
+            "tokens": self.state.tokens,
+            "minutes": round(self.now() / 60, 2),
+            "flops": self.flops(),
+            "seed": self.settings.seed,
+            "data": self.state.data,
+            "valid": {key: entry[key] for key in scores if key in entry},
+        }
+        vocab = self.recipe.prepared_folder / "vocab"
+        checkpoint.save_model(self.run, weights or self.model.state_dict(), self.recipe, vocab, about)
+
+    def save(self) -> None:
+        """A checkpoint of this step, unless there is one."""
+        if self.log is None or (self.run / "checkpoints" / f"step-{self.state.step}").exists():
+            return
+        self.log.sync()
+        self.state.seconds = self.now()
+        checkpoint.save_checkpoint(self.run, self.model, self.optimizer, self.averaged, self.state)
+        checkpoint.remove_old(self.run, max(self.settings.keep, self.settings.average))
+
+    # -- words and figures -------------------------------------------------------------------------------------------
+
+    def emit(self, entry: Entry) -> None:
+        """To the log and to whoever watches."""
+        entry = {"kind": entry["kind"], "step": self.state.step, **entry}
+        if self.log is not None:
+            self.log.write(entry)
+        self.watch(entry)
+
+    def note(self, text: str) -> None:
+        self.emit({"kind": "note", "text": text})
+
+    def introduction(self) -> Entry:
+        return {
+            "kind": "start",
+            "resumed": self.resumed,
+            "run": str(self.run),
+            "family": self.recipe.model.family,
+            "parameters": sum(p.numel() for p in self.parameters),
+            "pairs": len(self.data.used),
+            "valid": self.valid_lines,
+            "device": self.compute.device.type,
+            "precision": self.compute.precision,
+            "reason": self.compute.reason,
+            "processes": self.world.size,
+            "threads": torch.get_num_threads(),
+            "seed": self.settings.seed,
+        }
+
+    @property
+    def valid_lines(self) -> int:
+        return len(self.valid.sources) if self.valid else 0
+
+    def log_window(self) -> None:
+        window, began = self.window, self.window_began
+        self.window, self.window_began = Window(), self.now()
+        if not window.updates:
+            return
+        self.emit(
+            {
+                "kind": "train",
+                "epoch": self.stream.epochs,
+                "loss": window.loss / window.tokens,
+                "ppl": math.exp(min(100, window.nll / window.tokens)),
+                "lr": self.rate(),
+                "norm": window.norm / window.updates,
+                "tokens": self.state.tokens,
+                "tokens_per_second": window.tokens / max(1e-9, self.window_began - began),
+                "padding": 1 - window.filled / window.cells,
+                "minutes": self.now() / 60,
+                "flops": self.flops(),
+                "memory_mb": peak_memory_mb(self.compute.device),
+            }
+        )
+
+    def flops(self) -> float:
+        passes = 1 if self.settings.consistency == "none" else 2
+        return passes * training_flops(self.model, self.state.source_tokens, self.state.tokens)
+
+    def now(self) -> float:
+        """Seconds on the run's clock, over all sessions."""
+        return self.seconds_before + time.perf_counter() - self.session_began
+
+    @contextmanager
+    def interruptions(self) -> Iterator[None]:
+        """A first Ctrl-C or SIGTERM is a wish, granted after the update; a second Ctrl-C is an order."""
+
+        def wish(number: int, frame: object) -> None:
+            if self.signal and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal = number
+            self.watch({"kind": "stopping", "step": self.state.step})
+
+        before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pure functions
+
+
+def make_optimizer(model: torch.nn.Module, settings: Train) -> torch.optim.Optimizer:
+    """Adam by the fused kernel; weight decay on matrices only."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    return kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
+
+
+def mix(*numbers: int) -> int:
+    """A seed from several numbers, each of which changes it beyond recognition."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
+
+
+def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
+    """6 for each weight that a token is multiplied with: 2 forward, 4 backward. Looking up embeddings is free, and
+    attention's own products are left out: at these lengths, a few percent."""
+    output = model.output_weight
+    per_source = per_target = 0
+    for name, parameter in model.named_parameters():
+        if parameter is output:
+            per_target += parameter.numel()
+        elif "embedding" not in name and "positions" not in name:
+            if name.startswith("encoder") or "keys_values" in name:
+                per_source += parameter.numel()
+            else:
+                per_target += parameter.numel()
+    return 6.0 * (per_source * source_tokens + per_target * target_tokens)
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _exchange(own: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Swap the content of two sets of weights."""
+    for name, tensor in own.items():
+        kept = tensor.clone()
+        tensor.copy_(other[name])
+        other[name].copy_(kept)

@@ -1,0 +1,87 @@
+"""How good a model is on the validation lines while it trains: its loss on them, and BLEU and chrF by real search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from nmt_cli.batches import make_batch, pad
+from nmt_cli.device import Compute
+from nmt_cli.loss import TrainingLoss
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.recipe import Recipe
+from nmt_cli.scoring import Scores, corpus_scores
+from nmt_cli.search import SearchOptions, search
+from nmt_cli.shards import Shard
+from nmt_cli.text import read_lines
+from nmt_cli.vocab import Vocab
+
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The lines to validate on, longest first, so that batches are of like lengths and the worst comes early."""
+
+    vocab: Vocab
+    sources: list[list[int]]
+    targets: list[list[int]]
+    references: list[str]
+
+    @staticmethod
+    def load(recipe: Recipe, vocab: Vocab) -> Validation | None:
+        folder = recipe.prepared_folder
+        if not (folder / "valid.source.ids").is_file():
+            return None
+        sides = [
+            Shard(folder, f"valid.{side}", size) for side, size in zip(("source", "target"), vocab.sizes, strict=True)
+        ]
+        references = list(read_lines(folder / "valid.target.txt"))
+        lines = min(len(references), recipe.train.valid_lines or len(references))
+        # An empty source has an empty translation without being asked; it says nothing of the model.
+        order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))
+        if not order:
+            return None
+        return Validation(
+            vocab=vocab,
+            sources=[sides[0][n].tolist() for n in order],
+            targets=[sides[1][n].tolist() for n in order],
+            references=[references[n] for n in order],
+        )
+
+    def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> tuple[float, Scores]:
+        """Mean nll of a token, and scores."""
+        return self.loss(model, recipe, compute), self.scores(model, recipe, compute)
+
+    def loss(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> float:
+        objective = TrainingLoss(model, recipe.train).eval()
+        total, count = 0.0, 0
+        for rows in self.slices(1):
+            batch = make_batch(self.sources[rows], self.targets[rows])
+            arrays = (batch.src, batch.tgt_in, batch.tgt_out)
+            with compute.autocast(), torch.no_grad():
+                _, nll, tokens = objective(*(torch.from_numpy(array).to(compute.device) for array in arrays))
+            total, count = total + float(nll), count + int(tokens)
+        return total / count
+
+    def scores(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> Scores:
+        options = SearchOptions(
+            beam=recipe.train.valid_beam, alpha=recipe.translate.alpha, max_ratio=recipe.translate.max_ratio
+        )
+        hypotheses: list[str] = []
+        for rows in self.slices(options.beam):
+            src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)
+            with compute.autocast():
+                found = search([model], src, options)
+            hypotheses += self.vocab.decode_target([list(best[0].ids) for best in found])
+        return corpus_scores(hypotheses, self.references, self.vocab.target_lang)
+
+    def slices(self, beam: int) -> list[slice]:
+        """Batches of consecutive lines; the first line of each is its longest."""
+        cuts = [0]
+        while cuts[-1] < len(self.sources):
+            longest = len(self.sources[cuts[-1]]) + 1
+            cuts.append(cuts[-1] + max(1, BATCH_TOKENS // (longest * beam)))
+        return [slice(first, last) for first, last in pairwise(cuts)]

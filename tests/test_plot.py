@@ -1,0 +1,47 @@
+"""Plots in characters, against what a person would draw."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt_cli.plot import bar, bins, curve, framed
+
+
+@pytest.mark.parametrize(
+    ("value", "drawn"), [(0, ""), (-1, ""), (8, "████"), (4, "██"), (1, "▌"), (3, "█▌"), (0.01, "▏"), (0.25, "▏")]
+)
+def test_bar(value, drawn):
+    assert bar(value, 8, 4) == drawn
+
+
+def test_a_rising_curve():
+    assert curve([0, 1, 2, 3, 4], 5, 1) == [" ▂▄▆█"]
+    assert curve([0, 4], 2, 2) == [" █", " █"]
+    assert curve([5, 5], 4, 1, low=0.0) == ["████"]
+    assert curve([], 5, 2) == []
+
+
+def test_a_few_values_fill_the_width():
+    assert curve([0, 1], 6, 1) == ["   ███"]
+
+
+def test_frame():
+    drawn = framed([0, 2, 4], 7, 2, "a", "b", "{:.0f}").split("\n")  # 0, 2, 2, 4 in the four columns that are left
+    assert drawn == ["4 │   █", "0 │ ███", "  └────", "   a  b"]
+
+
+@pytest.mark.parametrize(
+    ("histogram", "expected"),
+    [
+        ([0, 5, 5], [(0, 0, 0), (1, 1, 5), (2, 2, 5)]),
+        ([1] * 100, [(low, low + 9, 10) for low in range(0, 100, 10)]),
+        ([0] * 5 + [995] + [0] * 94 + [5], [(n, n, 995 if n == 5 else 0) for n in range(6)] + [(6, 100, 5)]),
+    ],
+)
+def test_bins(histogram, expected):
+    assert bins(histogram, 10) == expected
+
+
+def test_bins_lose_nothing():
+    histogram = [n * n % 17 for n in range(731)]
+    assert sum(count for _, _, count in bins(histogram, 10)) == sum(histogram)

@@ -1,0 +1,584 @@
+"""`nmt train` through the real command: exact resume, several processes, stops, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_user_error
+from safetensors.torch import load_file
+from test_prepare import corpus
+
+from nmt_cli.batches import BatchStream, ParallelData, Position, lay_out, make_batch, share
+from nmt_cli.checkpoint import average, checkpoints, load_model
+from nmt_cli.device import choose_precision
+from nmt_cli.files import sha256_of
+from nmt_cli.recipe import Train, load_recipe
+from nmt_cli.run import read_log
+from nmt_cli.schedule import learning_rate
+from nmt_cli.vocab import BOS, EOS, PAD, load_vocab
+
+RECIPE = """
+[data]
+train = ["../a.en", "../a.de"]
+valid = ["../v.en", "../v.de"]
+prepared = "../data"
+[vocab]
+size = 60
+[model]
+dim = 32
+heads = 2
+ff = 64
+encoder_layers = 1
+decoder_layers = 1
+dropout = 0.2
+[train]
+batch_tokens = 128
+warmup = 20
+lr = 3e-3
+steps = 40
+valid_every = 10
+valid_lines = 10
+log_every = 5
+precision = "fp32"
+"""
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A folder with a toy corpus, prepared once; each test trains in a folder of its own beside it."""
+    folder = tmp_path_factory.mktemp("toy")
+    for name, lines, first in (("a", 400, 1000), ("v", 20, 5000)):
+        for side, text in zip(("en", "de"), corpus(lines, first), strict=True):
+            (folder / f"{name}.{side}").write_text(text)
+    (folder / "x").mkdir()
+    (folder / "x/x.toml").write_text(RECIPE)
+    done = subprocess.run([sys.executable, "-m", "nmt_cli", "prepare", "x/x.toml"], cwd=folder, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def toy(prepared, tmp_path):
+    """The recipe on the toy corpus, to be run in tmp_path; its run is tmp_path/runs/toy."""
+    text = RECIPE.replace("../", f"{prepared}/")
+    path = tmp_path / "toy.toml"
+    path.write_text(text)
+    return path
+
+
+def weights_hash(run: Path) -> str:
+    return sha256_of(checkpoints(run)[-1] / "model.safetensors")
+
+
+def figures(run: Path, kind: str) -> list[tuple]:
+    return [(entry["step"], entry["loss"]) for entry in read_log(run) if entry["kind"] == kind]
+
+
+def sets(*overrides: str) -> list[str]:
+    return [part for override in overrides for part in ("--set", override)]
+
+
+EVERYTHING = sets(
+    *("train.ema=0.9", "train.subword_sampling=0.1", "train.accumulate=3", "model.attention_dropout=0.1"),
+    *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1"),
+)
+
+
+def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
+    result = nmt("train", toy)
+    assert result.code == 0, result.err
+    run = tmp_path / "runs/toy"
+    best = max((entry for entry in read_log(run) if entry["kind"] == "valid"), key=lambda entry: entry["value"])
+    kept = {"step-20", "step-30", "step-40", f"step-{best['step']}"}  # keep = 3, beside the best
+    assert {path.name for path in checkpoints(run)} == kept
+    assert {path.name for path in checkpoints(run)[-1].iterdir()} == {
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+    }
+    assert (run / "checkpoints/last").resolve().name == "step-40"
+    assert (run / "checkpoints/best").resolve().name == f"step-{best['step']}"
+    assert {path.name for path in (run / "model").iterdir()} == {
+        "model.safetensors",
+        "recipe.toml",
+        "vocab",
+        "about.json",
+    }
+    assert load_recipe(run / "recipe.toml").train.batch_tokens == 128
+    assert [step for step, _ in figures(run, "train")] == list(range(5, 41, 5))
+    assert [step for step, _ in figures(run, "valid")] == [10, 20, 30, 40]
+    assert not any(path.name.startswith(".") and path.name != ".lock" for path in run.rglob("*"))
+    losses = [loss for _, loss in figures(run, "train")]
+    assert losses[-1] < losses[0] - 0.5  # it learns
+    trained = load_model(run)
+    assert trained.about["valid"]["bleu"] == best["bleu"] and "tok:13a" in trained.about["valid"]["signature"]
+    for part in ("40 steps", "FLOPs", "MB at most", "training loss", "validation BLEU"):
+        assert part in result.text
+    assert "| nmt translate " in result.err
+    assert "\x1b" not in result.err + result.text
+
+
+@pytest.mark.parametrize("options", [[], EVERYTHING], ids=["plain", "everything"])
+def test_resume_is_exact(nmt, toy, tmp_path, options):
+    """40 steps = some + kill -9 in mid-epoch + the rest, by hash of the weights; the log has neither gap nor repeat."""
+    whole = nmt("train", toy, "--out", "whole", *options)
+    assert whole.code == 0, whole.err
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), "--out", "killed", *options]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed/checkpoints/step-10").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert int(checkpoints(tmp_path / "killed")[-1].name[5:]) < 40
+    rest = nmt("train", toy, "--out", "killed", *options)
+    assert rest.code == 0 and "going on from step" in rest.err
+    assert weights_hash(tmp_path / "killed") == weights_hash(tmp_path / "whole")
+    for name in ("averaged", "optimizer"):
+        path = f"checkpoints/last/{name}.safetensors"
+        if (tmp_path / "whole" / path).exists():
+            assert sha256_of(tmp_path / "killed" / path) == sha256_of(tmp_path / "whole" / path)
+    for kind in ("train", "valid"):
+        assert figures(tmp_path / "killed", kind) == figures(tmp_path / "whole", kind)
+
+
+def test_a_cut_log_line_is_taken_back(nmt, toy, tmp_path):
+    nmt("train", toy, *sets("train.steps=10"))
+    log = tmp_path / "runs/toy/log.jsonl"
+    log.write_text(log.read_text() + '{"kind": "train", "step": 15, "loss": 1.0}\n{"kind": "tra')
+    assert nmt("train", toy, *sets("train.steps=20")).code == 0
+    assert [step for step, _ in figures(tmp_path / "runs/toy", "train")] == [5, 10, 15, 20]
+    assert figures(tmp_path / "runs/toy", "train")[2][1] != 1.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_same_command_goes_on(nmt, toy, tmp_path, number):
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *sets("train.steps=100000", "train.patience=0")]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = tmp_path / "runs/toy"
+    deadline = time.monotonic() + 120
+    while not checkpoints(run) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "saved; the same command goes on" in err and "Traceback" not in err
+    step = int(checkpoints(run)[-1].name[5:])
+    assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] == step
+    assert nmt("train", toy, *sets(f"train.steps={step + 5}", "train.patience=0")).code == 0
+    assert checkpoints(run)[-1].name == f"step-{step + 5}"
+
+
+STOPS = [
+    ("train.steps=7", "7 steps", lambda last: last["step"] == 7),
+    ("train.epochs=2", "2 epochs", lambda last: last["epoch"] == 2),
+    ("train.tokens=3000", "3,000 tokens", lambda last: 3000 <= last["tokens"] < 3200),
+    ("train.minutes=0.02", "0.02 minutes", lambda last: 0.02 <= last["minutes"] < 0.5),
+]
+
+
+@pytest.mark.parametrize(("limit", "reason", "check"), STOPS)
+def test_stops(nmt, toy, tmp_path, limit, reason, check):
+    base = sets("train.steps=0", "train.valid_every=1000", "train.log_every=1", "train.patience=1")
+    result = nmt("train", toy, *base, *sets(limit))
+    assert result.code == 0, result.err
+    end = read_log(tmp_path / "runs/toy")[-1]
+    assert end["kind"] == "end" and end["reason"] == reason
+    assert check([entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "train"][-1])
+    assert (tmp_path / "runs/toy/model/model.safetensors").exists()
+    again = nmt("train", toy, *base, *sets(limit))
+    assert again.code == 0 and f"finished before: {reason}" in again.err
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "constant", "cosine"])
+def test_patience_stops_with_every_schedule(nmt, toy, tmp_path, schedule):
+    """With a rate of nearly nothing the first validation stays the best."""
+    options = sets(
+        "train.lr=1e-12", f"train.schedule={schedule}", "train.valid_every=2", "train.patience=3", "train.metric=loss"
+    )
+    result = nmt("train", toy, *options, *sets("train.steps=1000"))
+    assert result.code == 0, result.err
+    assert "no better in 3 validations" in result.text
+    assert int(checkpoints(tmp_path / "runs/toy")[-1].name[5:]) < 40
+
+
+def test_validation_by_minutes(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.valid_every=1000", "train.valid_minutes=0.003")).code == 0
+    assert len(figures(tmp_path / "runs/toy", "valid")) > 2
+
+
+def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.steps=5")).code == 0
+    before = weights_hash(tmp_path / "runs/toy")
+    result = nmt("train", toy, *sets("train.lr=5e-3", "model.dropout=0.3"))
+    assert_user_error(result, "model.dropout was 0.2 and is 0.3", "train.lr was 0.003 and is 0.005", "--force")
+    assert weights_hash(tmp_path / "runs/toy") == before
+    assert nmt("train", toy, *sets("train.lr=5e-3", "train.steps=3"), "--force").code == 0
+    assert [path.name for path in checkpoints(tmp_path / "runs/toy")] == ["step-3"]
+
+
+MISTAKES = [
+    (["none-such"], "there is no recipe none-such"),
+    (["toy.toml", *sets("train.stpes=5")], "did you mean train.steps?"),
+    (["toy.toml", *sets("data.prepared=nowhere")], "there are no prepared data in nowhere"),
+    (["toy.toml", *sets("train.device=cuda")], "train.device = cuda is not there"),
+    (["toy.toml", "--from", "nowhere"], "there is no model nowhere"),
+    (["toy.toml", "--from", "empty"], "empty is not a model"),
+    (["toy.toml", *sets("train.max_length=1")], "no training pair has at most 1 pieces"),
+    (["toy.toml", *sets("train.tensorboard=true")], "needs TensorBoard"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MISTAKES)
+def test_mistakes(nmt, toy, tmp_path, options, message):
+    (tmp_path / "empty").mkdir()
+    if "tensorboard" in message.lower():
+        from importlib.util import find_spec
+
+        if find_spec("tensorboard"):
+            pytest.skip("TensorBoard is installed")
+    assert_user_error(nmt("train", *options), message)
+    assert not (tmp_path / "runs/toy/checkpoints").exists()
+
+
+def test_two_at_once_are_refused(nmt, toy, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "runs/toy").mkdir(parents=True)
+    with (tmp_path / "runs/toy/.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert_user_error(nmt("train", toy), "another nmt train is at work in")
+
+
+def test_fine_tuning(nmt, toy, tmp_path, prepared):
+    assert nmt("train", toy, "--out", "parent", *sets("train.steps=20")).code == 0
+    # other data, the same vocabulary
+    english, german = corpus(200, 7000)
+    (tmp_path / "b.en").write_text(english)
+    (tmp_path / "b.de").write_text(german)
+    files = ("--source", "b.en", "--target", "b.de", "--out", "other", "--set", "data.hold_out=5")
+    assert nmt("prepare", *files, "--set", "vocab.reuse=parent").code == 0
+    result = nmt(
+        "train",
+        toy,
+        "--from",
+        "parent",
+        "--out",
+        "child",
+        *sets("data.prepared=other", "train.steps=1", "train.lr=1e-12"),
+    )
+    assert result.code == 0, result.err
+    parent = load_file(tmp_path / "parent/model/model.safetensors")
+    child = load_file(tmp_path / "child/checkpoints/last/model.safetensors")
+    assert all(torch.allclose(parent[name], child[name], atol=1e-6) for name in parent)
+    # another vocabulary is refused
+    assert nmt("prepare", *files[:5], "foreign", "--vocab-size", "50").code == 0
+    refused = nmt("train", toy, "--from", "parent", "--out", "c2", *sets("data.prepared=foreign"))
+    assert_user_error(refused, "another vocabulary", "vocab.reuse=parent")
+    # another model too
+    refused = nmt("train", toy, "--from", "parent", "--out", "c3", *sets("model.ff=32"))
+    assert_user_error(refused, "are of another model")
+
+
+def torchrun(tmp_path: Path, processes: int, *args: object, restarts: int = 0) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    command += ["--max-restarts", str(restarts), "--master-port", str(20000 + os.getpid() % 10000)]
+    command += ["-m", "nmt_cli", "train", *map(str, args)]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("accumulate", [2, 1], ids=["whole micro-batches", "parts of one"])
+def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulate):
+    options = sets("model.dropout=0", f"train.accumulate={accumulate}", "train.steps=10")
+    assert nmt("train", toy, "--out", "one", *options).code == 0
+    done = torchrun(tmp_path, 2, toy, "--out", "two", *options)
+    assert done.returncode == 0, done.stderr
+    one, two = (load_file(tmp_path / run / "checkpoints/last/model.safetensors") for run in ("one", "two"))
+    for name in one:
+        # A bias of the keys adds the same to every score, so its gradient is 0 up to rounding, and Adam makes of the
+        # rounding a full step in a random direction: it differs, and nothing depends on it.
+        rows = {"qkv.bias": [0, 2], "keys_values.bias": [1]}.get(".".join(name.split(".")[-2:]))
+        ours, theirs = (tensors[name].unflatten(0, (-1, 32))[rows] if rows else tensors[name] for tensors in (one, two))
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert [entry["processes"] for entry in read_log(tmp_path / "two") if entry["kind"] == "start"] == [2]
+    ours, theirs = figures(tmp_path / "two", "train"), figures(tmp_path / "one", "train")
+    assert [step for step, _ in ours] == [step for step, _ in theirs]
+    assert np.allclose([loss for _, loss in ours], [loss for _, loss in theirs], atol=1e-5)
+
+
+def test_a_killed_worker_goes_on_from_the_last_checkpoint(toy, tmp_path, monkeypatch):
+    """torchrun starts all again; the run is as if nothing had happened."""
+    marker = tmp_path / "killed"
+    killer = tmp_path / "sitecustomize.py"  # every Python process of the test imports it
+    killer.write_text(
+        f"""
+import os, threading, time
+def watch():
+    while not os.path.exists({str(tmp_path / "runs/toy/checkpoints/step-10")!r}):
+        time.sleep(0.01)
+    if not os.path.exists({str(marker)!r}):
+        open({str(marker)!r}, "w").close()
+        os.kill(os.getpid(), 9)
+if os.environ.get("RANK") == "1":
+    threading.Thread(target=watch, daemon=True).start()
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = torchrun(tmp_path, 2, toy, restarts=2)
+    assert done.returncode == 0, done.stderr
+    assert marker.exists()
+    starts = [entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "start"]
+    assert [entry["resumed"] for entry in starts] == [False, True] and starts[1]["step"] >= 10
+    assert [step for step, _ in figures(tmp_path / "runs/toy", "train")] == list(range(5, 41, 5))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mishaps, in this process, where they can be arranged
+
+
+@pytest.fixture
+def make_trainer(toy):
+    from nmt_cli.distributed import World
+    from nmt_cli.trainer import Trainer
+
+    def make(*overrides: str):
+        entries: list = []
+        recipe = load_recipe(toy, overrides)
+        recipe.run_folder.mkdir(parents=True, exist_ok=True)
+        return Trainer(recipe, World(), torch.device("cpu"), None, entries.append), entries
+
+    return make
+
+
+def test_out_of_memory_halves_the_micro_batch_with_the_same_result(make_trainer, tmp_path):
+    def weights(most_rows: int) -> dict:
+        trainer, entries = make_trainer("model.dropout=0", f"train.out={tmp_path}/{most_rows}", "train.steps=4")
+        plain = trainer.loss
+
+        def limited(src, tgt_in, tgt_out):
+            if len(src) > most_rows:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return plain(src, tgt_in, tgt_out)
+
+        trainer.loss = limited
+        trainer.fit()
+        notes = [entry["text"] for entry in entries if entry["kind"] == "note"]
+        assert bool(notes) == (most_rows < 100) and all("out of memory" in note for note in notes)
+        return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+    whole, split = weights(100), weights(4)
+    for name in whole:
+        torch.testing.assert_close(whole[name], split[name], atol=1e-5, rtol=0)
+
+
+def test_out_of_memory_with_one_row_is_an_error(make_trainer):
+    from nmt_cli.errors import NmtError
+
+    trainer, _ = make_trainer()
+
+    def never(*args):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    trainer.loss = never
+    with pytest.raises(NmtError, match="even with one sentence at a time"):
+        trainer.fit()
+
+
+def test_other_errors_are_not_taken_for_it(make_trainer):
+    trainer, _ = make_trainer()
+
+    def broken(*args):
+        raise RuntimeError("a bug")
+
+    trainer.loss = broken
+    with pytest.raises(RuntimeError, match="a bug"):
+        trainer.fit()
+
+
+def test_non_finite_updates_are_skipped_and_counted(make_trainer):
+    trainer, entries = make_trainer("train.steps=12")
+    plain, calls = trainer.loss, []
+
+    def sometimes(src, tgt_in, tgt_out):
+        calls.append(1)
+        loss, nll, count = plain(src, tgt_in, tgt_out)
+        return (loss * float("nan") if len(calls) in (3, 5) else loss), nll, count
+
+    trainer.loss = sometimes
+    trainer.fit()
+    assert trainer.state.skipped == 2
+    assert sum(entry["kind"] == "note" and "not finite" in entry["text"] for entry in entries) == 2
+    assert all(torch.isfinite(p).all() for p in trainer.parameters)
+
+
+def test_many_non_finite_updates_in_a_row_stop_with_a_reason(make_trainer, tmp_path):
+    from nmt_cli.errors import NmtError
+
+    trainer, _ = make_trainer("train.steps=100")
+    plain = trainer.loss
+
+    def later(src, tgt_in, tgt_out):
+        loss, nll, count = plain(src, tgt_in, tgt_out)
+        return (loss * float("inf") if trainer.state.step >= 12 else loss), nll, count
+
+    trainer.loss = later
+    with pytest.raises(NmtError, match="10 times in a row") as caught:
+        trainer.fit()
+    assert "train.clip" in caught.value.hint
+    last = checkpoints(tmp_path / "runs/toy")[-1]
+    assert last.name == "step-10"
+    assert all(torch.isfinite(tensor).all() for tensor in load_file(last / "model.safetensors").values())
+
+
+def test_moving_average_follows_its_formula(make_trainer):
+    trainer, _ = make_trainer("train.ema=0.7")
+    expected = {name: tensor.double().clone() for name, tensor in trainer.model.state_dict().items()}
+    for step in range(1, 6):
+        trainer.update()
+        decay = min(0.7, (1 + step) / (10 + step))
+        for name, tensor in trainer.model.state_dict().items():
+            expected[name] = decay * expected[name] + (1 - decay) * tensor.double()
+    for name, tensor in trainer.averaged.items():
+        torch.testing.assert_close(tensor.double(), expected[name], atol=1e-6, rtol=0)
+    own = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    with trainer.in_place(trainer.averaged):
+        for name, tensor in trainer.model.state_dict().items():
+            torch.testing.assert_close(tensor.double(), expected[name], atol=1e-6, rtol=0)
+    assert all(torch.equal(own[name], tensor) for name, tensor in trainer.model.state_dict().items())
+
+
+def test_averaging_checkpoints(nmt, toy, tmp_path):
+    result = nmt("train", toy, *sets("train.average=3", "train.metric=loss"))
+    assert result.code == 0, result.err
+    run = tmp_path / "runs/toy"
+    entry = next(entry for entry in read_log(run) if entry["kind"] == "average")
+    assert entry["of"] == ["step-20", "step-30", "step-40"]
+    mean = average(checkpoints(run))
+    parts = [load_file(folder / "model.safetensors") for folder in checkpoints(run)]
+    for name in mean:
+        torch.testing.assert_close(mean[name], sum(part[name] for part in parts) / 3)
+    if entry["best"]:
+        kept = load_file(run / "model/model.safetensors")
+        assert all(torch.equal(kept[name], mean[name]) for name in mean)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pure parts
+
+
+def test_the_papers_learning_rate():
+    """Section 5.3, written out."""
+    settings = Train(warmup=4000)
+    for step in (1, 100, 3999, 4000, 4001, 100_000):
+        assert learning_rate(step, settings, 512) == pytest.approx(
+            512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-12
+        )
+    assert learning_rate(500, Train(warmup=500, lr=2e-3), 256) == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("constant", {5: 0.5, 10: 1, 55: 1, 110: 1}),
+        ("linear", {5: 0.5, 10: 1, 60: 0.5, 110: 0, 200: 0}),
+        ("cosine", {5: 0.5, 10: 1, 35: (1 + math.cos(math.pi / 4)) / 2, 60: 0.5, 110: 0}),
+        ("wsd", {5: 0.5, 10: 1, 88: 1, 99: 0.5, 110: 0}),  # the last fifth of 110 steps
+    ],
+)
+def test_schedules(schedule, values):
+    settings = Train(schedule=schedule, warmup=10, steps=110, lr=1.0)
+    for step, value in values.items():
+        assert learning_rate(step, settings, 256) == pytest.approx(value, abs=1e-12)
+
+
+LENGTHS = np.stack([np.random.default_rng(0).integers(2, 40, 5000), np.random.default_rng(1).integers(2, 40, 5000)], 1)
+
+
+def test_every_pair_is_in_an_epoch_once_and_within_the_budget():
+    batches = list(lay_out(LENGTHS, 512, seed=1, epoch=0))
+    assert sorted(np.concatenate(batches)) == list(range(5000))
+    assert all(len(rows) * LENGTHS[rows].max() <= 512 for rows in batches)
+
+
+def test_a_row_longer_than_the_budget_is_alone():
+    lengths = np.array([[5, 5], [900, 3], [4, 4]])
+    batches = list(lay_out(lengths, 100, seed=1, epoch=0))
+    assert [1] in [rows.tolist() for rows in batches] and sorted(np.concatenate(batches)) == [0, 1, 2]
+
+
+def test_order_is_a_function_of_seed_and_epoch():
+    def order(seed, epoch):
+        return [rows.tolist() for rows in lay_out(LENGTHS, 512, seed, epoch)]
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1) and order(1, 0) != order(2, 0)
+
+
+def test_padding_is_below_five_percent():
+    """On lengths as Multi30k has them: around 14, the sides alike but not equal."""
+    random = np.random.default_rng(0)
+    source = np.clip(random.gamma(12, 1.2, 29_000), 3, 60).astype(int)
+    target = np.clip(source + random.normal(0.5, 2.5, 29_000), 3, 60).astype(int)
+    lengths = np.stack([source, target], 1)
+    for budget in (1024, 4096):
+        batches = list(lay_out(lengths, budget, 1, 0))
+        cells = sum(len(rows) * lengths[rows].max(0).sum() for rows in batches)
+        assert 1 - lengths.sum() / cells < 0.05
+
+
+def test_a_stream_can_be_entered_anywhere(prepared):
+    data = ParallelData(prepared / "data", "train", load_vocab(prepared / "data/vocab"))
+    stream = BatchStream(data, 128, 1, Position())
+    seen = [(stream.position, stream.take(1)[0].tolist()) for _ in range(150)]
+    assert stream.position.epoch >= 2
+    for position, rows in seen[::7]:
+        assert BatchStream(data, 128, 1, position).take(1)[0].tolist() == rows
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_processes_share_everything_once(processes, count):
+    micro = [np.arange(10) + 10 * n for n in range(count)]
+    rows = [row for rank in range(processes) for part in share(micro, rank, processes) for row in part.tolist()]
+    assert sorted(rows) == list(range(10 * count))
+
+
+def test_batches_are_shifted_and_padded():
+    batch = make_batch([[7, 8], [9]], [[5], [6, 7, 8]])
+    assert batch.src.tolist() == [[7, 8, EOS], [9, EOS, PAD]]
+    assert batch.tgt_in.tolist() == [[BOS, 5, PAD, PAD], [BOS, 6, 7, 8]]
+    assert batch.tgt_out.tolist() == [[5, EOS, PAD, PAD], [6, 7, 8, EOS]]
+    assert (batch.tokens, batch.source_tokens, batch.cells) == (6, 5, 14)
+    assert make_batch([[]], [[]]).tgt_out.tolist() == [[EOS]]
+
+
+def test_precision_is_chosen_by_trial_and_never_kills():
+    """Whatever this machine claims to have."""
+    precision, reason = choose_precision("auto", torch.device("cpu"))
+    assert precision in ("fp32", "bf16") and reason
+    assert choose_precision("fp32", torch.device("cpu"))[0] == "fp32"
+
+
+def test_a_precision_that_dies_is_refused(monkeypatch):
+    from nmt_cli import device
+    from nmt_cli.errors import NmtError
+
+    monkeypatch.setattr(device.sys, "executable", "/bin/false")
+    with pytest.raises(NmtError, match="does not work on this cpu"):
+        choose_precision("bf16", torch.device("cpu"))
+
+
+def test_dry_run_does_nothing(nmt, toy, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    result = nmt("train", toy, "--dry-run")
+    assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
+    assert "parameters" in result.text and "learning rate, inverse_sqrt" in result.text
