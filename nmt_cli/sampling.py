@@ -2,7 +2,7 @@
 
 SentencePiece samples too, but mixes something of the process into every seed, and a run that was resumed would see
 other data than one that was not. Here what comes out is a function of the seed. Pieces never cross words, so each word
-is cut in `VARIANTS` ways when it is first met, by a generator of its own, and a sentence picks one for each of its words.
+is cut in `VARIANTS` ways when it is first met, by a generator of its own, and each of a sentence's words picks one.
 """
 
 from __future__ import annotations

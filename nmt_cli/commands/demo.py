@@ -18,7 +18,7 @@ def demo(
 
     The shipped recipe "demo" reads it: nmt demo, nmt prepare demo, nmt train demo.
     """
-    from nmt_cli.demo import demo_corpus
+    from nmt_cli.demo.corpus import demo_corpus
     from nmt_cli.errors import NmtError
     from nmt_cli.files import replace_file
 
