@@ -64,7 +64,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        code = 141  # as if by SIGPIPE: the reader has seen enough
+        code = _SIGPIPE
+    except SystemExit as leaving:  # how rich and Typer take a broken pipe
+        code = _SIGPIPE if isinstance(leaving.__context__, BrokenPipeError) else int(leaving.code or 0)
     except MemoryError:
         code = _complain("out of memory", "close other programs, or make batches or blocks smaller")
     except OSError as error:
@@ -80,6 +82,8 @@ def main() -> NoReturn:
         code = _complain(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
     _leave(code)
 
+
+_SIGPIPE = 141  # as if killed by SIGPIPE: the reader has seen enough, and nobody need be told
 
 _OS_HINTS = {
     errno.ENOSPC: "the disk is full: make room, or write elsewhere",

@@ -12,12 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 _PIPED_WIDTH = 100  # of tables that go to a file or pipe, where there is no width to ask for
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would exit with 1; cli.main knows that a reader who has seen enough is no error."""
-        raise BrokenPipeError
-
-
 def output() -> Console:
     """For results."""
     return _console(sys.stdout.isatty(), stderr=False)
