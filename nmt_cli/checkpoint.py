@@ -85,11 +85,7 @@ def point(run: Path, name: str, folder: Path) -> None:
 
 def remove_old(run: Path, keep: int) -> None:
     """All but the last few, and those that best and last point to."""
-    named = {
-        link.readlink().name
-        for name in ("best", "last")
-        if (link := run / "checkpoints" / name).is_symlink()
-    }
+    named = {link.readlink().name for name in ("best", "last") if (link := run / "checkpoints" / name).is_symlink()}
     for path in checkpoints(run)[:-keep]:
         if path.name not in named:
             shutil.rmtree(path)

@@ -52,6 +52,9 @@ _UsageError = typer.BadParameter.__mro__[1]
 
 def main() -> NoReturn:
     """Run the command line; every way out ends here, with an honest exit code."""
+    # How long OpenMP's threads spin while they wait. The default starves training when another program holds a core;
+    # this is as fast on a quiet machine (docs/performance.md). It must be set before torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     for stream in (sys.stdout, sys.stderr):  # whatever the locale says
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     try:

@@ -23,11 +23,11 @@ def attend(
     """Queries (B,T,H,D/H), keys and values (B,S,H,D/H) -> (B,T,D), and the weights (B,H,T,S) if asked for.
 
     `mask` broadcasts to (B,H,T,S) and is True where one may look. The fused kernel never writes the weights down, so
-    it serves only while nobody wants to see them or drop some.
+    it serves only while nobody wants to see them, or, on a CPU, to drop some.
     """
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if not weights and not drop:
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    if not weights and (not drop or query.device.type != "cpu"):
+        context = F.scaled_dot_product_attention(query, key, value, mask, drop, causal)
         return context.transpose(1, 2).flatten(2), None
     scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))
     if causal:

@@ -40,7 +40,7 @@ class Sinusoids(nn.Module):
             self.table = sinusoids(2 * stop, self.table.size(1))
         if self.table.device != like.device:
             self.table = self.table.to(like.device)
-        return self.table[start:stop]
+        return self.table[start:stop].to(like.dtype)
 
 
 class LearnedPositions(nn.Embedding):
