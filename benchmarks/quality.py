@@ -19,6 +19,9 @@ from nmt_cli.validation import Validation
 
 
 def main() -> None:
+    if len(sys.argv) < 2:
+        print("name a run: python benchmarks/quality.py RUN [valid|test] [beam]")
+        return
     run, split = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "test"
     trained = load_model(run)
     beam = int(sys.argv[3]) if len(sys.argv) > 3 else trained.recipe.translate.beam
