@@ -11,11 +11,12 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 	$(BIN)/nmt prepare demo
 	$(BIN)/nmt train demo
 	@echo
-	@echo "That was: a corpus in demo/, prepared data in runs/demo/data, a model in runs/demo/model. Try next:"
-	@echo "  $(BIN)/nmt train demo --minutes 3                 go on with the same run"
-	@echo "  $(BIN)/nmt train demo --dry-run                   what the recipe says, the model's size, the learning rate"
-	@echo "  $(BIN)/nmt recipes                                other experiments that are shipped"
-	@echo "  $(BIN)/nmt prepare --source a.en --target a.de --out data/mine --vocab-size 8000"
+	@echo "demo/ is the corpus, runs/demo/data the prepared data,"
+	@echo "runs/demo/model the model. To try next:"
+	@echo "  $(BIN)/nmt train demo --minutes 3   # go on with it"
+	@echo "  $(BIN)/nmt train demo --dry-run     # what the recipe says"
+	@echo "  $(BIN)/nmt recipes                  # other experiments"
+	@echo "  $(BIN)/nmt prepare --help           # your own files"
 
 test: $(STAMP)  ## install, then run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -107,7 +107,7 @@ class TrainingScreen:
         self.say(f"\nmodel in {run / 'model'}; next:\n  echo 'A sentence.' | nmt translate {run}")
 
     def say(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)  # a terminal's own wrapping cuts words
 
     def update(self, text: str) -> None:
         if self.console.is_terminal:
