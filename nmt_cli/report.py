@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from nmt_cli.plot import bar, bins
+
+if TYPE_CHECKING:  # rich is imported where something is drawn: the processes that clean and encode draw nothing
+    from rich.console import RenderableType
+    from rich.table import Table
 
 _MEANING = {
     "empty": "a side is blank",
@@ -60,6 +61,8 @@ class Report:
 
 
 def show_report(report: Report) -> RenderableType:
+    from rich.console import Group
+
     parts: list[RenderableType] = [_account(report), "", _sizes(report), "", _lengths(report)]
     if report.examples:
         parts += ["", _examples(report)]
@@ -68,6 +71,8 @@ def show_report(report: Report) -> RenderableType:
 
 def report_text(report: Report) -> str:
     """The same as plain text."""
+    from rich.console import Console
+
     console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False)
     console.print(show_report(report))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]
@@ -75,6 +80,8 @@ def report_text(report: Report) -> str:
 
 def _table(*columns: str, title: str = "") -> Table:
     """Tables of this toolkit: first column to the left, numbers to the right, hardly any lines."""
+    from rich.table import Table
+
     table = Table(
         box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
     )
@@ -142,4 +149,6 @@ def _examples(report: Report) -> Table:
 
 
 def _short(text: str) -> str:
+    from rich.markup import escape
+
     return escape(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") or "(blank)"
