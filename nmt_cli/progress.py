@@ -104,7 +104,7 @@ class TrainingScreen:
             self.say(f"stopped at step {entry['step']:,} and saved; the same command goes on")
             return
         output().print(summary(read_log(run), entry["reason"]))
-        self.say(f"\nmodel in {run / 'model'}; next:\n  echo 'A sentence.' | nmt translate {run}")
+        self.say(f"\nmodel in {run / 'model'}, every figure in {run / 'log.jsonl'}")
 
     def say(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)  # a terminal's own wrapping cuts words

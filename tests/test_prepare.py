@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -15,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import assert_user_error
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from nmt_cli.clean import in_wrong_script, length_rule, scripts_of
 from nmt_cli.files import sha256_of
-from nmt_cli.recipe import Clean
+from nmt_cli.recipe import Clean, Vocab
 from nmt_cli.shards import Shard, ShardWriter
-from nmt_cli.vocab import load_vocab
+from nmt_cli.vocab import learn, load_vocab
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ZAHLEN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
@@ -412,6 +414,31 @@ def test_dry_run_prints_a_recipe_and_does_nothing(nmt, small, tmp_path):
     (tmp_path / "again.toml").write_bytes(result.out)
     again = nmt("prepare", "again.toml", "--dry-run")
     assert again.text[again.text.index("[data]") :] == result.text[result.text.index("[data]") :]
+
+
+def test_bpe_from_word_counts_is_bpe_from_lines():
+    """Against SentencePiece on the lines themselves."""
+    lines = [line for side in corpus(900, 100) for line in side.splitlines()]
+    settings = Vocab(size=70, symbols=("<2de>",))
+    ours = SentencePieceProcessor(model_proto=learn(iter(lines), settings, "test"))
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=70,
+        character_coverage=1.0,
+        user_defined_symbols=["<2de>"],
+        split_digits=True,
+        normalization_rule_name="identity",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    theirs = SentencePieceProcessor(model_proto=model.getvalue())
+    assert [ours.id_to_piece(i) for i in range(70)] == [theirs.id_to_piece(i) for i in range(70)]
 
 
 def test_vocabularies_beyond_16_bits(tmp_path):

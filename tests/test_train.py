@@ -125,7 +125,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     assert trained.about["valid"]["bleu"] == best["bleu"] and "tok:13a" in trained.about["valid"]["signature"]
     for part in ("40 steps", "FLOPs", "MB at most", "training loss", "validation BLEU"):
         assert part in result.text
-    assert "| nmt translate " in result.err
+    assert "model in " in result.err
     assert "\x1b" not in result.err + result.text
 
 
