@@ -8,14 +8,12 @@ line and byte. Files may be plain, .gz, .xz or .zst; "-" is standard input.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import lzma
 import re
 import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
@@ -49,24 +47,6 @@ def read_blocks(path: Path) -> Iterator[list[str]]:
         lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
         line += len(lines)
         yield lines
-
-
-@dataclass(frozen=True)
-class Scan:
-    """What one pass over a file says: enough to compare line counts and to know the content again."""
-
-    lines: int
-    sha256: str
-
-
-def scan(path: Path) -> Scan:
-    """Count and check every line of a file before any work is done on it."""
-    lines = 0
-    digest = hashlib.sha256()
-    for block in read_blocks(path):
-        lines += len(block)
-        digest.update("\n".join([*block, ""]).encode())
-    return Scan(lines, digest.hexdigest())
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
