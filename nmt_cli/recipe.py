@@ -165,12 +165,13 @@ class Train:
     weight_decay: Annotated[float, "on matrices; not on biases and norms", NOT_NEGATIVE] = 0.0
     clip: Annotated[float, "largest norm of the gradient; 0: off", NOT_NEGATIVE] = 0.0
     schedule: Annotated[
-        Literal["inverse_sqrt", "cosine", "linear", "wsd", "constant"], "learning rate after the warm-up"
+        Literal["inverse_sqrt", "cosine", "linear", "wsd", "constant"],
+        "rate after the warm-up; cosine, linear, wsd end with the budget",
     ] = "inverse_sqrt"
     warmup: Annotated[int, "steps from 0 to the peak", NOT_NEGATIVE] = 4000
     lr: Annotated[float, "peak learning rate; 0: the paper's, scale * (dim * warmup)^-0.5", NOT_NEGATIVE] = 0.0
     scale: Annotated[float, "factor on the paper's rate", NOT_NEGATIVE] = 1.0
-    cooldown: Annotated[float, "wsd: share of the steps that cool down to 0", Range(low=0, high=1)] = 0.2
+    cooldown: Annotated[float, "wsd: share of the budget that cools down to 0", Range(low=0, high=1)] = 0.2
 
     label_smoothing: Annotated[float, "share of the probability spread over the vocabulary", PROBABILITY] = 0.1
     consistency: Annotated[
@@ -206,9 +207,10 @@ class Train:
             yield "lr", f'is needed with schedule = "{self.schedule}", as 1e-3'
         if self.schedule == "inverse_sqrt" and not self.warmup:
             yield "warmup", 'must be at least 1 with schedule = "inverse_sqrt"'
-        if self.schedule in ("cosine", "linear", "wsd") and not self.steps:
-            yield "steps", f'is needed with schedule = "{self.schedule}": the curve ends there'
-        if not (self.steps or self.epochs or self.tokens or self.minutes or self.patience):
+        budget = self.steps or self.epochs or self.tokens or self.minutes
+        if self.schedule in ("cosine", "linear", "wsd") and not budget:
+            yield "steps", f'or epochs, tokens or minutes: schedule = "{self.schedule}" has to know where it ends'
+        if not (budget or self.patience):
             yield "steps", "nothing would ever stop the training: set steps, epochs, tokens, minutes or patience"
 
 

@@ -127,7 +127,8 @@ class Trainer:
         self.window = Window()
         self.bad_in_a_row = 0
         self.signal = 0
-        self.time_is_up = False
+        # Share of the minutes that are over, by the leader's watch.
+        self.clock = self.state.seconds / (60 * self.settings.minutes) if self.settings.minutes else 0.0
 
     def adopt(self, origin: Path) -> None:
         """Fine-tuning: another run's weights."""
@@ -164,16 +165,20 @@ class Trainer:
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
 
     def reason_to_stop(self) -> str:
+        if 0 < self.settings.patience <= self.state.stale:
+            return f"no better in {self.settings.patience} validations"
+        return next((limit for limit, spent in self.budget().items() if spent >= 1), "")
+
+    def budget(self) -> dict[str, float]:
+        """How much of each limit is used up."""
         settings, state = self.settings, self.state
         limits = {
-            f"{settings.steps:,} steps": settings.steps and state.step >= settings.steps,
-            f"{settings.epochs:g} epochs": settings.epochs and self.stream.epochs >= settings.epochs,
-            f"{settings.tokens:,} tokens": settings.tokens and state.tokens >= settings.tokens,
-            f"{settings.minutes:g} minutes": settings.minutes
-            and (self.time_is_up or state.seconds >= 60 * settings.minutes),
-            f"no better in {settings.patience} validations": settings.patience and state.stale >= settings.patience,
+            f"{settings.steps:,} steps": (state.step, settings.steps),
+            f"{settings.epochs:g} epochs": (self.stream.epochs, settings.epochs),
+            f"{settings.tokens:,} tokens": (state.tokens, settings.tokens),
         }
-        return next((reason for reason, reached in limits.items() if reached), "")
+        spent = {name: used / limit for name, (used, limit) in limits.items() if limit}
+        return {**spent, f"{settings.minutes:g} minutes": self.clock}
 
     def update(self) -> bool:
         """One step of the optimiser; returns whether it is time to validate."""
@@ -186,7 +191,7 @@ class Trainer:
         batches = [(self.data.batch(rows, seed), seed) for rows, seed in seeded]
 
         # 2. What must be known of all processes before anyone begins: the tokens to divide by, and whether to stop.
-        tokens, source_tokens, cells, late, self.time_is_up, stop = self.facts([batch for batch, _ in batches])
+        tokens, source_tokens, cells, late, self.clock, stop = self.facts([batch for batch, _ in batches])
         self.signal = self.signal or (signal.SIGTERM if stop else 0)
 
         # 3. Gradients of the mean loss, added up over micro-batches and processes.
@@ -207,8 +212,8 @@ class Trainer:
         self.watch({"kind": "step", "step": step, "loss": loss / tokens, "tokens": tokens, "epoch": self.stream.epochs})
         return late or step % settings.valid_every == 0
 
-    def facts(self, batches: list[Batch]) -> tuple[int, int, int, bool, bool, bool]:
-        """Target and source tokens and cells of all processes; is validation due, time up, a signal there?"""
+    def facts(self, batches: list[Batch]) -> tuple[int, int, int, bool, float, bool]:
+        """Target and source tokens and cells of all processes; is validation due, how late is it, a signal there?"""
         settings, now = self.settings, self.now()
         own = [
             sum(batch.tokens for batch in batches),
@@ -216,14 +221,14 @@ class Trainer:
             sum(batch.cells for batch in batches),
             # one clock decides for all
             self.world.leader and 0 < 60 * settings.valid_minutes <= now - self.validated_at,
-            self.world.leader and 0 < 60 * settings.minutes <= now,
+            now / (60 * settings.minutes) if self.world.leader and settings.minutes else 0.0,
             self.signal > 0,
         ]
         if self.world.size > 1:
             tensor = torch.tensor(own, dtype=torch.float64, device=self.compute.device)
             distributed.add_up([tensor], self.world)
             own = tensor.tolist()
-        return int(own[0]), int(own[1]), int(own[2]), bool(own[3]), bool(own[4]), bool(own[5])
+        return int(own[0]), int(own[1]), int(own[2]), bool(own[3]), float(own[4]), bool(own[5])
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
         """Leave the gradient in each parameter; returns sums of loss and nll. If memory runs out, in smaller parts."""
@@ -303,7 +308,8 @@ class Trainer:
             torch._foreach_lerp_(list(self.averaged.values()), [own[name] for name in self.averaged], 1 - decay)
 
     def rate(self) -> float:
-        return learning_rate(self.state.step, self.settings, self.recipe.model.dim)
+        spent = max(self.budget().values())
+        return learning_rate(self.state.step, spent, self.settings, self.recipe.model.dim)
 
     # -- validation and saving ---------------------------------------------------------------------------------------
 

@@ -490,25 +490,37 @@ def test_the_papers_learning_rate():
     """Section 5.3, written out."""
     settings = Train(warmup=4000)
     for step in (1, 100, 3999, 4000, 4001, 100_000):
-        assert learning_rate(step, settings, 512) == pytest.approx(
+        assert learning_rate(step, 0.3, settings, 512) == pytest.approx(
             512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-12
         )
-    assert learning_rate(500, Train(warmup=500, lr=2e-3), 256) == pytest.approx(2e-3)
+    assert learning_rate(500, 0.3, Train(warmup=500, lr=2e-3), 256) == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize(
     ("schedule", "values"),
-    [
-        ("constant", {5: 0.5, 10: 1, 55: 1, 110: 1}),
-        ("linear", {5: 0.5, 10: 1, 60: 0.5, 110: 0, 200: 0}),
-        ("cosine", {5: 0.5, 10: 1, 35: (1 + math.cos(math.pi / 4)) / 2, 60: 0.5, 110: 0}),
-        ("wsd", {5: 0.5, 10: 1, 88: 1, 99: 0.5, 110: 0}),  # the last fifth of 110 steps
+    [  # share of the budget: rate, after the warm-up
+        ("constant", {0.1: 1, 0.5: 1, 1: 1, 2: 1}),
+        ("linear", {0.1: 0.9, 0.5: 0.5, 1: 0, 2: 0}),
+        ("cosine", {0.25: (1 + math.cos(math.pi / 4)) / 2, 0.5: 0.5, 1: 0, 2: 0}),
+        ("wsd", {0.1: 1, 0.8: 1, 0.9: 0.5, 1: 0, 2: 0}),  # the last fifth
     ],
 )
 def test_schedules(schedule, values):
-    settings = Train(schedule=schedule, warmup=10, steps=110, lr=1.0)
-    for step, value in values.items():
-        assert learning_rate(step, settings, 256) == pytest.approx(value, abs=1e-12)
+    settings = Train(schedule=schedule, warmup=10, lr=1.0)
+    for spent, value in values.items():
+        assert learning_rate(10, spent, settings, 256) == pytest.approx(value, abs=1e-12)
+        assert learning_rate(900, spent, settings, 256) == pytest.approx(value, abs=1e-12)
+        assert learning_rate(5, spent, settings, 256) == pytest.approx(value / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("limit", ["steps=8", "epochs=0.5", "tokens=2000", "minutes=0.03"])
+def test_the_schedule_ends_with_the_budget(nmt, toy, tmp_path, limit):
+    options = ("train.schedule=linear", "train.warmup=1", "train.lr=1e-3", "train.log_every=1", "train.steps=0")
+    assert nmt("train", toy, *sets(*options, f"train.{limit}")).code == 0
+    rates = [entry["lr"] for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "train"]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.7e-3
+    assert rates[-1] < 0.2e-3
 
 
 LENGTHS = np.stack([np.random.default_rng(0).integers(2, 40, 5000), np.random.default_rng(1).integers(2, 40, 5000)], 1)

@@ -59,6 +59,9 @@ def _model(recipe: Recipe) -> str:
 def _curve(recipe: Recipe) -> str:
     train = recipe.train
     last = train.steps or 10 * max(1, train.warmup)
-    values = [learning_rate(max(1, round(last * x / 59)), train, recipe.model.dim) for x in range(60)]
+    steps = [max(1, round(last * x / 59)) for x in range(60)]
+    values = [learning_rate(step, step / last, train, recipe.model.dim) for step in steps]
     title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
+    if train.minutes or train.epochs or train.tokens:
+        title = title.rstrip() + ", if the steps were the limit\n"
     return title + framed(values, 72, 6, "step 1", f"{last:,}", "{:.2e}")
