@@ -1,0 +1,70 @@
+"""From attention over pieces to attention and alignments over words, for `nmt translate --align` and `nmt inspect`.
+
+numpy only, so that the fast engine need not import torch. Shapes: T target pieces, S source pieces.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+SPACE = "▁"  # how SentencePiece writes the space before a word
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, and the pieces from `start` to before `stop` that spell it."""
+
+    text: str
+    start: int
+    stop: int
+
+
+def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
+    """Pieces merged to words, which begin where a space was; with `punctuation`, that is a word of its own too.
+
+    Where no spaces are written, as in Chinese, each piece is a word.
+    """
+    starts = [
+        index
+        for index, piece in enumerate(pieces)
+        if index == 0
+        or piece.startswith(SPACE)
+        or _unspaced(piece)
+        or _unspaced(pieces[index - 1])
+        or (punctuation and (_is_punctuation(piece) or _is_punctuation(pieces[index - 1])))
+    ]
+    if len(starts) > 1 and pieces[0] == SPACE and starts[1] == 1 and not pieces[1].startswith(SPACE):
+        del starts[1]  # a space of its own at the beginning belongs to what follows
+    spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
+    return [Word("".join(pieces[a:b]).replace(SPACE, " ").strip(), a, b) for a, b in spans]
+
+
+def over_words(weights: np.ndarray, targets: Sequence[Word], sources: Sequence[Word]) -> np.ndarray:
+    """(T,S) -> words x words: what the pieces of a source word get is added up, target pieces are averaged."""
+    columns = np.stack([weights[:, word.start : word.stop].sum(1) for word in sources], 1)
+    return np.stack([columns[word.start : word.stop].mean(0) for word in targets])
+
+
+def pharaoh(weights: np.ndarray) -> str:
+    """words x words -> "0-0 1-2": for each target word, source-target with the source word it attends to most."""
+    pairs = sorted((int(source), target) for target, source in enumerate(weights.argmax(1)))
+    return " ".join(f"{source}-{target}" for source, target in pairs)
+
+
+def _is_punctuation(piece: str) -> bool:
+    text = piece.replace(SPACE, "")
+    return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
+
+
+def _unspaced(piece: str) -> bool:
+    """Of a script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
+    return any(
+        "\u0e00" <= character <= "\u0eff" or "\u1000" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff"
+        or "\u3040" <= character <= "\u30ff" or "\u3400" <= character <= "\u9fff" or character >= "\U00020000"
+        for character in piece
+        if character > "\u0dff"
+    )  # fmt: skip
