@@ -30,10 +30,11 @@ from torch import Tensor
 from nmt_cli import recipe
 from nmt_cli.batches import pad
 from nmt_cli.checkpoint import load_model
+from nmt_cli.engine import SearchOptions, longest
 from nmt_cli.model.base import Seq2Seq, select
 from nmt_cli.model.build import build_model
 from nmt_cli.model.memory import keep_freed_memory
-from nmt_cli.search import SearchOptions, longest, search
+from nmt_cli.search import search
 from nmt_cli.vocab import BOS, EOS, PAD
 
 PIECES = 8000

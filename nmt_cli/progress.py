@@ -28,7 +28,6 @@ class TrainingScreen:
         self.latest: Entry = {}
         self.best = ""
         self.began = time.monotonic()
-        self.first: Entry | None = None
         self.printed = 0.0
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
@@ -55,8 +54,6 @@ class TrainingScreen:
         self.say(f"{entry['device']}, {entry['threads']} threads{processes}, {entry['precision']}: {entry['reason']}")
 
     def on_step(self, entry: Entry) -> None:
-        if self.first is None:
-            self.first = {**entry, "time": time.monotonic()}
         self.latest = {**self.latest, **entry}
         if self.console.is_terminal:
             self.live.update(self.line())
@@ -128,15 +125,9 @@ class TrainingScreen:
         return Text("  ".join(parts) + self.best, no_wrap=True, overflow="ellipsis")
 
     def remaining(self) -> str:
-        """By whichever of steps and minutes comes first; early stopping cannot be foreseen."""
-        settings = self.recipe.train
-        seconds = []
-        if self.first is not None and settings.steps and self.latest["step"] > self.first["step"]:
-            pace = (time.monotonic() - self.first["time"]) / (self.latest["step"] - self.first["step"])
-            seconds.append(pace * (settings.steps - self.latest["step"]))
-        if settings.minutes and "minutes" in self.latest:
-            seconds.append(60 * (settings.minutes - self.latest["minutes"]))
-        return duration(max(0.0, min(seconds))) if seconds else ""
+        """By the budget that is used up first; early stopping cannot be foreseen."""
+        spent = self.latest.get("spent", 0.0)
+        return duration(60 * self.latest["minutes"] * (1 - min(1.0, spent)) / spent) if spent else ""
 
 
 def duration(seconds: float) -> str:

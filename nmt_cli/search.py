@@ -23,76 +23,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nmt_cli.errors import NmtError
+from nmt_cli.engine import Hypothesis, SearchOptions, length_normalised, longest
 from nmt_cli.model.base import Seq2Seq, Tensors, select
 from nmt_cli.vocab import BOS, EOS, PAD
 
 NEVER = float("-inf")
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search. The defaults are plain beam search; beam = 1 is greedy."""
-
-    beam: int = 5  # hypotheses kept for each sentence
-    n_best: int = 1  # ... and returned; with `sample`, how many are drawn
-    alpha: float = 1.0  # score = sum(log p) / length^alpha, EOS counted in both
-    # Stop at patience * beam ended hypotheses (Kasai et al. 2022) if no open one is ahead; inf: only if none can win.
-    patience: float = 1.0
-    max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
-    max_extra: int = 10
-    max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit
-    min_length: int = 0  # tokens before EOS; gives way to the maximum
-    forbidden: tuple[int, ...] = ()  # never written, beside PAD and BOS
-    no_repeat_ngram: int = 0  # no n tokens in a row twice (Paulus et al. 2017); 0: off
-    repetition_penalty: float = 1.0  # on the logits of tokens written before (Keskar et al. 2019, as in CTranslate2)
-    sample: bool = False  # draw instead of searching; `beam`, `patience` are not used
-    temperature: float = 1.0  # of the draw: below 1 sharper
-    top_k: int = 0  # draw among the k most probable (Fan et al. 2018); 0: all
-    top_p: float = 1.0  # ... and the fewest that together have this probability (Holtzman et al. 2019)
-    seed: int = 1  # of the draw
-    attention: bool = False  # also return cross-attention, for alignments; costs time
-
-    def __post_init__(self) -> None:
-        problems = [f"{name} must be {wanted}, not {getattr(self, name)}" for name, wanted in self._problems()]
-        if problems:
-            raise NmtError("; ".join(problems), "look at the options of the search")
-
-    def _problems(self) -> list[tuple[str, str]]:
-        checks = [
-            ("beam", "at least 1", self.beam >= 1),
-            ("n_best", "at least 1", self.n_best >= 1),
-            ("n_best", f"at most beam = {self.beam}", self.sample or self.n_best <= self.beam),
-            ("alpha", "0 or more", self.alpha >= 0),
-            ("patience", "above 0", self.patience > 0),
-            ("max_ratio", "0 or more", self.max_ratio >= 0),
-            ("max_extra", "0 or more", self.max_extra >= 0),
-            ("max_length", "0 or more", self.max_length >= 0),
-            ("min_length", "0 or more", self.min_length >= 0),
-            ("forbidden", "without the end mark", EOS not in self.forbidden),
-            ("no_repeat_ngram", "0 or more", self.no_repeat_ngram >= 0),
-            ("repetition_penalty", "above 0", self.repetition_penalty > 0),
-            ("temperature", "above 0", self.temperature > 0),
-            ("top_k", "0 or more", self.top_k >= 0),
-            ("top_p", "above 0 and at most 1", 0 < self.top_p <= 1),
-        ]
-        return [(name, wanted) for name, wanted, fine in checks if not fine]
-
-    @property
-    def width(self) -> int:
-        """K: the hypotheses of a sentence."""
-        return self.n_best if self.sample else self.beam
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    ids: tuple[int, ...]  # without EOS
-    score: float  # logprob / length^alpha
-    logprob: float  # sum of token_logprobs
-    token_logprobs: tuple[float, ...]  # of each id, then of EOS
-    finished: bool  # False: the maximum length ended it
-    # (T+1,S), if asked for: cross-attention averaged over layers, heads and models.
-    attention: Tensor | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -162,10 +97,10 @@ def search(
         return []
     sentences = _sentences(src, options, prefixes, numbers)
     alive = list(sentences)  # alive[b] has rows b*K to b*K+K-1 of everything below
-    width = options.n_best if options.sample else 1  # K of this step: a beam starts from one row and fans out
+    width = options.n_best if options.sample else 1  # a beam starts from one row and fans out
     rows = torch.arange(len(alive), device=src.device).repeat_interleave(width)
-    memories = [select(model.encode(src), rows) for model in models]
-    states = [model.start(memory) for model, memory in zip(models, memories, strict=True)]
+    memories = [model.encode(src) for model in models]  # one row for all hypotheses of a sentence
+    states = [select(model.start(memory), rows) for model, memory in zip(models, memories, strict=True)]
     written: Tensors = {"ids": src.new_full((len(rows), 1), BOS)}  # what each row has written; moves like a state
     totals = torch.zeros(len(alive), width, device=src.device)  # log p of each row
     never = torch.tensor([PAD, BOS, *options.forbidden], device=src.device)
@@ -195,15 +130,12 @@ def search(
             alive = [alive[b] for b in stay]
             kept = torch.tensor(stay, device=src.device, dtype=torch.long)
             chosen, totals = chosen[kept], totals[kept]
-        # 6. What belongs to a row moves to where its continuation stands. The rows of a sentence have the same memory,
-        #    so that moves only when the number of rows changes.
+            memories = [select(memory, kept) for memory in memories]
+        # 6. What belongs to a row moves to where its continuation stands.
         written = select(grown, chosen.flatten())
         rows = found.row.flatten()[chosen.flatten()]
         if left or not keeps_places:
             states = [select(state, rows) for state in states]
-        if left or totals.size(1) != width:
-            memories = [select(memory, rows) for memory in memories]
-        width = totals.size(1)
         position += 1
     return [sentence.n_best(options) for sentence in sentences]
 
@@ -228,14 +160,6 @@ def _sentences(
     return sentences
 
 
-def longest(pieces: int, prefix: int, options: SearchOptions) -> int:
-    """L: tokens that a translation of so many source pieces may have, EOS included. A prefix always has room."""
-    limit = int(options.max_ratio * pieces) + options.max_extra
-    if options.max_length:
-        limit = min(limit, options.max_length)
-    return max(limit, prefix + 1)
-
-
 def uniform(length: int, samples: int, seed: int, number: int) -> list[list[float]]:
     """(L,K) numbers, 0 < u <= 1. Each sample has a generator of its own, which no batch and no other sample disturbs.
 
@@ -258,7 +182,7 @@ def _step(
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
         logps.append(penalise(logits.float(), ids[:, 1:], options.repetition_penalty).log_softmax(1))
         if weights and "cross" in weights:
-            crosses.append(weights["cross"].float().mean((1, 2)))
+            crosses.append(weights["cross"][:, -1].float().mean(1))  # the layer that CTranslate2 shows too
     attention = torch.stack(crosses).mean(0) if crosses else None
     if len(models) == 1:
         return logps[0], attention
@@ -398,13 +322,8 @@ def _set_aside(
     places = torch.tensor([b * totals.size(1) + c for b, c in ended], device=totals.device)
     found = select(grown, places)
     columns = found["ids"].tolist(), found["logprobs"].tolist(), totals.flatten()[places].tolist()
-    attention = found["attention"].cpu() if "attention" in found else [None] * len(ended)
+    attention = found["attention"].cpu().numpy() if "attention" in found else [None] * len(ended)
     for (b, _), ids, logprobs, total, weights in zip(ended, *columns, attention, strict=True):
         score = length_normalised(total, len(logprobs), alpha)
         finished = len(logprobs) < alive[b].limit
         alive[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
-
-
-def length_normalised(logprob: float, length: int, alpha: float) -> float:
-    """The score: of so many tokens, EOS counted."""
-    return logprob / length**alpha

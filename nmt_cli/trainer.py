@@ -449,6 +449,7 @@ class Trainer:
                 "tokens_per_second": window.tokens / max(1e-9, self.window_began - began),
                 "padding": 1 - window.filled / window.cells,
                 "minutes": self.now() / 60,
+                "spent": max(self.budget().values()),
                 "flops": self.flops(),
                 "memory_mb": peak_memory_mb(self.compute.device),
             }

@@ -9,11 +9,12 @@ import torch
 
 from nmt_cli.batches import make_batch, pad
 from nmt_cli.device import Compute
+from nmt_cli.engine import SearchOptions
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.recipe import Recipe
 from nmt_cli.scoring import Scores, corpus_scores
-from nmt_cli.search import SearchOptions, search
+from nmt_cli.search import search
 from nmt_cli.shards import Shard
 from nmt_cli.text import read_lines
 from nmt_cli.vocab import Vocab
