@@ -27,9 +27,10 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder, read_json, sync
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
-from nmt_cli.recipe import Recipe, load_recipe, recipe_tables, tables_toml
+from nmt_cli.model_folder import open_model
+from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
 from nmt_cli.text import write_text
-from nmt_cli.vocab import Vocab, load_vocab
+from nmt_cli.vocab import Vocab
 
 
 @dataclass
@@ -60,12 +61,16 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def save_checkpoint(
-    run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, averaged: dict[str, Tensor] | None, state: State
+    run: Path,
+    model: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    averaged: dict[str, Tensor] | None,
+    state: State,
 ) -> Path:
     folder = run / "checkpoints" / f"step-{state.step}"
     with new_folder(folder) as aside:
         save_file(_on_cpu(model.state_dict()), aside / "model.safetensors")
-        save_file(_optimizer_tensors(model, optimizer), aside / "optimizer.safetensors")
+        save_file(_optimizer_tensors(model, optimizers), aside / "optimizer.safetensors")
         if averaged is not None:
             save_file(_on_cpu(averaged), aside / "averaged.safetensors")
         write_text(aside / "state.json", json.dumps(asdict(state), indent=1) + "\n")
@@ -139,16 +144,18 @@ def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's moments and step, by the names of their parameters: `exp_avg/encoder.0...`."""
+def _optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Moments and steps, by the names of their parameters: `exp_avg/encoder.0...`."""
     return {
         f"{kind}/{name}": tensor.detach().cpu().contiguous()
         for name, parameter in model.named_parameters()
+        for optimizer in optimizers
         for kind, tensor in optimizer.state.get(parameter, {}).items()
     }
 
 
-def fill_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], folder: Path) -> None:
+    owners = {id(p): optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     tensors = load_tensors(folder / "optimizer.safetensors")
     parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
@@ -156,7 +163,8 @@ def fill_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: P
         if name not in parameters:
             raise NmtError(f"{folder / 'optimizer.safetensors'} is of another model: {name}", "start a new run")
         # Adam's step counts stay on the CPU unless the kernel is fused, which wants them beside the weights.
-        optimizer.state[parameters[name]][kind] = tensor.to(parameters[name].device)
+        parameter = parameters[name]
+        owners[id(parameter)].state[parameter][kind] = tensor.to(parameter.device)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -193,24 +201,10 @@ class Trained:
     about: dict[str, Any]
 
 
-def model_folder(path: Path) -> Path:
-    """A run, its model/ or a copy of that."""
-    for folder in (path / "model", path):
-        if (folder / "model.safetensors").is_file() and (folder / "vocab").is_dir():
-            return folder
-    if not path.exists():
-        raise NmtError(f"there is no model {path}", "name the folder of a run, or its model/")
-    if (path / "checkpoints").is_dir():
-        raise NmtError(f"{path} has no model yet: it appears with the first validation", "wait, or train longer")
-    raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
-
-
 def load_model(path: Path, device: torch.device | str = "cpu") -> Trained:
-    folder = model_folder(path)
-    recipe = load_recipe(folder / "recipe.toml")
-    vocab = load_vocab(folder / "vocab")
+    found = open_model(path)
     with torch.device("meta"):
-        model = build_model(recipe.model, *vocab.sizes)
+        model = build_model(found.recipe.model, *found.vocab.sizes)
     model.to_empty(device=device)
-    fill(model, load_tensors(folder / "model.safetensors"), folder)
-    return Trained(model.eval(), vocab, recipe, read_json(folder / "about.json", "the model's"))
+    fill(model, load_tensors(found.path / "model.safetensors"), found.path)
+    return Trained(model.eval(), found.vocab, found.recipe, found.about)

@@ -5,6 +5,7 @@ No torch here: the fast engine starts without it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,8 +23,8 @@ class SearchOptions:
     beam: int = 5  # hypotheses kept for each sentence
     n_best: int = 1  # ... and returned; with `sample`, how many are drawn
     alpha: float = 1.0  # score = sum(log p) / length^alpha, EOS counted in both
-    # Stop at patience * beam ended hypotheses (Kasai et al. 2022) if no open one is ahead; inf: only if none can win.
-    patience: float = 1.0
+    # inf: stop only when no open hypothesis can win; else at patience * beam ended ones, if none is ahead (Kasai 2022)
+    patience: float = math.inf
     max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
     max_extra: int = 10
     max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit
@@ -74,7 +75,7 @@ class Hypothesis:
     ids: tuple[int, ...]  # without EOS
     score: float  # logprob / length^alpha
     logprob: float  # sum of token_logprobs
-    token_logprobs: tuple[float, ...]  # of each id, then of EOS; the fast engine leaves them out
+    token_logprobs: tuple[float, ...]  # of each id, then of EOS; the fast engine has them only if asked
     finished: bool  # False: the maximum length ended it
     # (T+1,S), if asked for: cross-attention of the last layer, averaged over heads and models.
     attention: np.ndarray | None = field(default=None, compare=False)
@@ -88,11 +89,14 @@ class Request:
     prefix: tuple[int, ...] = ()  # how the translation has to begin
     number: int = 0
     attention: bool = False
+    tokens: bool = False  # log p of each token is wanted too
 
 
 class Engine(Protocol):
+    name: str
+
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n best of each. The requests are one batch, of like lengths; all want attention, or none."""
+        """The n best of each. The requests are one batch, of like lengths, and all want the same things."""
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
         """Given targets, as if they had been found."""

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.text import write_text
 
 _ASIDE = ".{name}.tmp-"  # the process's number follows
 _OLD = ".{name}.old"
@@ -44,17 +43,24 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a small text file so that a reader sees the old one or the new one."""
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[str]]:
+    """Yields a text file that takes its place at the end; an error removes it. A reader sees the old one or the new."""
     aside = path.with_name(_ASIDE.format(name=path.name) + str(os.getpid()))
     try:
-        write_text(aside, text)
+        with aside.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
         sync(aside)
         aside.rename(path)
         sync(path.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def replace_file(path: Path, text: str) -> None:
+    with new_file(path) as stream:
+        stream.write(text)
 
 
 @contextmanager

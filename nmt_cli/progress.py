@@ -102,6 +102,7 @@ class TrainingScreen:
             return
         output().print(summary(read_log(run), entry["reason"]))
         self.say(f"\nmodel in {run / 'model'}, every figure in {run / 'log.jsonl'}")
+        self.say(f"next: echo 'Some text.' | nmt translate {run}")
 
     def say(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)  # a terminal's own wrapping cuts words

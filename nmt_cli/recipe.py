@@ -158,7 +158,10 @@ class Train:
     accumulate: Annotated[int, "micro-batches to an update, shared among all processes", POSITIVE] = 1
     max_length: Annotated[int, "training pairs with more pieces on a side are left out; 0: none", NOT_NEGATIVE] = 0
 
-    optimizer: Annotated[Literal["adam", "adamw"], "adamw decouples weight decay from the gradient"] = "adam"
+    optimizer: Annotated[
+        Literal["adam", "adamw", "muon"],
+        "adamw decouples weight decay; muon: for matrices, adamw for the rest",
+    ] = "adam"
     beta1: Annotated[float, "of Adam", PROBABILITY] = 0.9
     beta2: Annotated[float, "of Adam", PROBABILITY] = 0.98
     epsilon: Annotated[float, "of Adam", Range(low=0)] = 1e-9

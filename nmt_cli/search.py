@@ -49,11 +49,13 @@ class _Sentence:
         """Can the open hypotheses of this length, the best with this log p, be forgotten?
 
         Certainly if none can be among the n best any more: log p only falls, so none scores more than its log p now is
-        worth at the maximum length. In practice already if as many have ended as the beam is wide and none is ahead as
-        it stands: measured, mean scores are within 0.001 of the certain ones, for up to 38 % less work.
+        worth at the maximum length. With a finite patience already if so many have ended and none is ahead as it
+        stands: measured with patience 1, mean scores are within 0.001 of the certain ones, for up to 38 % less work.
         """
         if not best_open > NEVER:  # nothing is open, or NaN comes from a model that has diverged
             return True
+        if options.beam == 1 and not options.sample:
+            return bool(self.ended)  # greedy: the first end is the end
         if options.sample or len(self.ended) < options.n_best:
             return False
         worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]

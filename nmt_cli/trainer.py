@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,16 @@ from nmt_cli.checkpoint import State
 from nmt_cli.device import Compute, choose_device, choose_precision
 from nmt_cli.distributed import World
 from nmt_cli.errors import NmtError
+from nmt_cli.export import to_ctranslate2
 from nmt_cli.files import exclusive, replace_file
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.memory import keep_freed_memory
-from nmt_cli.recipe import Recipe, Train, recipe_tables, tables_toml
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.model_folder import CTRANSLATE2, find_model
+from nmt_cli.optimizer import make_optimizers
+from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
 from nmt_cli.run import Entry, Log, check_same, data_fingerprint, remove_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.validation import Validation
@@ -102,10 +107,10 @@ class Trainer:
         torch.manual_seed(self.settings.seed)
         self.model = build_model(recipe.model, *self.vocab.sizes).to(device)
         self.parameters = list(self.model.parameters())
-        self.optimizer = make_optimizer(self.model, self.settings)
+        self.optimizers = make_optimizers(self.model, self.settings)
         if saved:
             checkpoint.fill(self.model, checkpoint.load_tensors(saved[0] / "model.safetensors"), saved[0])
-            checkpoint.fill_optimizer(self.model, self.optimizer, saved[0])
+            checkpoint.fill_optimizers(self.model, self.optimizers, saved[0])
         elif start_from is not None:
             self.adopt(start_from)
         self.averaged: dict[str, Tensor] | None = None
@@ -132,7 +137,7 @@ class Trainer:
 
     def adopt(self, origin: Path) -> None:
         """Fine-tuning: another run's weights."""
-        folder = checkpoint.model_folder(origin)
+        folder = find_model(origin)
         theirs = load_vocab(folder / "vocab")
         for own, other in ((self.vocab.source, theirs.source), (self.vocab.target, theirs.target)):
             if own.serialized_model_proto() != other.serialized_model_proto():
@@ -161,6 +166,8 @@ class Trainer:
             if reason:
                 self.finish()
             self.save()
+            if reason and self.world.leader:
+                self.export()
         self.emit({"kind": "end", "reason": reason or signal.Signals(self.signal).name, "signal": self.signal})
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
 
@@ -234,7 +241,7 @@ class Trainer:
         """Leave the gradient in each parameter; returns sums of loss and nll. If memory runs out, in smaller parts."""
         scale = (self.state.loss_scale if self.compute.precision == "fp16" else 1.0) / tokens
         while True:
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
             try:
                 for batch, seed in batches:
@@ -257,7 +264,7 @@ class Trainer:
         return tuple(array.to(self.compute.device) for array in arrays)
 
     def split_more(self, rows: int) -> None:
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         if self.state.splits >= rows:
             raise NmtError(
                 "out of memory even with one sentence at a time",
@@ -298,9 +305,11 @@ class Trainer:
             torch._foreach_mul_(gradients, self.settings.clip / norm)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate()
-        self.optimizer.step()
+        rate = self.rate()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
         if self.averaged is not None:
             # A young average follows faster, or it would remember the initialisation.
             decay = min(self.settings.ema, (1 + self.state.step) / (10 + self.state.step))
@@ -359,6 +368,17 @@ class Trainer:
         if better:
             self.save_model(mean, entry)
 
+    def export(self) -> None:
+        """The model for the fast engine too, where it can express it."""
+        if not isinstance(self.model, Transformer):
+            return
+        if not find_spec("ctranslate2"):
+            self.note("ctranslate2 is not installed, so nmt translate will be slower: pip install 'nmt-cli[fast]'")
+            return
+        folder = self.run / "model" / CTRANSLATE2
+        if not folder.exists():
+            to_ctranslate2(checkpoint.load_model(self.run), folder)
+
     @contextmanager
     def in_place(self, weights: dict[str, Tensor] | None) -> Iterator[None]:
         """The model with these weights, ready to translate; without, with its own."""
@@ -396,7 +416,7 @@ class Trainer:
             return
         self.log.sync()
         self.state.seconds = self.now()
-        checkpoint.save_checkpoint(self.run, self.model, self.optimizer, self.averaged, self.state)
+        checkpoint.save_checkpoint(self.run, self.model, self.optimizers, self.averaged, self.state)
         checkpoint.remove_old(self.run, max(self.settings.keep, self.settings.average))
 
     # -- words and figures -------------------------------------------------------------------------------------------
@@ -483,18 +503,6 @@ class Trainer:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pure functions
-
-
-def make_optimizer(model: torch.nn.Module, settings: Train) -> torch.optim.Optimizer:
-    """Adam by the fused kernel; weight decay on matrices only."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
-    fused = parameters[0].device.type in ("cpu", "cuda")
-    return kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
 
 
 def mix(*numbers: int) -> int:

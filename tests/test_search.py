@@ -210,6 +210,8 @@ def narrow_beam(model: Seq2Seq, row: Tensor, options: SearchOptions) -> list[tup
                     ended.append((ids[:-1], total / length**options.alpha))
             still_open = [(total, ids) for total, ids in candidates if ids[-1] != EOS][: options.beam]
             beam = [ids for _, ids in still_open]
+            if options.beam == 1 and ended:
+                break  # greedy
             if still_open and len(ended) >= options.patience * options.beam:
                 worst = sorted(score for _, score in ended)[-options.n_best]
                 if still_open[0][0] / length**options.alpha <= worst:
@@ -260,11 +262,12 @@ def test_stops_early_when_nothing_can_win():
         (-8.0, {"n_best": 2, "alpha": 1.6}, False),  # -8/9.2 > -1
         (-8.0, {"n_best": 1, "alpha": 1.6}, True),  # ... < -0.5
         (-8.0, {"n_best": 3, "alpha": 1.0}, False),
-        (-1.1, {"n_best": 1, "beam": 2}, True),  # a full beam has ended, and -1.1/2 is behind
-        (-0.9, {"n_best": 1, "beam": 2}, False),  # ... -0.9/2 is ahead
-        (-1.1, {"n_best": 1, "beam": 3}, False),
+        (-1.1, {"n_best": 1, "beam": 2, "patience": 1}, True),  # a full beam has ended, and -1.1/2 is behind
+        (-0.9, {"n_best": 1, "beam": 2, "patience": 1}, False),  # ... -0.9/2 is ahead
+        (-1.1, {"n_best": 1, "beam": 3, "patience": 1}, False),
         (-1.1, {"n_best": 1, "beam": 2, "patience": 1.5}, False),
-        (-1.1, {"n_best": 1, "beam": 2, "patience": math.inf}, False),
+        (-1.1, {"n_best": 1, "beam": 2}, False),
+        (-0.1, {"n_best": 1, "beam": 1}, True),  # greedy
         (-math.inf, {}, True),
         (math.nan, {}, True),
     ],

@@ -23,7 +23,9 @@ from nmt_cli.batches import BatchStream, ParallelData, Position, lay_out, make_b
 from nmt_cli.checkpoint import average, checkpoints, load_model
 from nmt_cli.device import choose_precision
 from nmt_cli.files import sha256_of
-from nmt_cli.recipe import Train, load_recipe
+from nmt_cli.model.build import build_model
+from nmt_cli.optimizer import make_optimizers, orthogonal
+from nmt_cli.recipe import Train, Transformer, load_recipe
 from nmt_cli.run import read_log
 from nmt_cli.schedule import learning_rate
 from nmt_cli.vocab import BOS, EOS, PAD, load_vocab
@@ -129,7 +131,9 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     assert "\x1b" not in result.err + result.text
 
 
-@pytest.mark.parametrize("options", [[], EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize(
+    "options", [[], EVERYTHING, ["--set", "train.optimizer=muon"]], ids=["plain", "everything", "muon"]
+)
 def test_resume_is_exact(nmt, toy, tmp_path, options):
     """40 steps = some + kill -9 in mid-epoch + the rest, by hash of the weights; the log has neither gap nor repeat."""
     whole = nmt("train", toy, "--out", "whole", *options)
@@ -484,6 +488,38 @@ def test_averaging_checkpoints(nmt, toy, tmp_path):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pure parts
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (24, 8), (8, 20)])
+def test_muon_steps_along_every_direction_alike(shape):
+    """By the singular value decomposition: U V' of the gradient, each singular value between 0.7 and 1.2."""
+    gradients = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for gradient, found in zip(gradients, orthogonal(gradients), strict=True):
+        left, _, right = torch.linalg.svd(gradient, full_matrices=False)
+        values = torch.linalg.diagonal(left.mT @ found @ right.mT)
+        assert values.min() > 0.6 and values.max() < 1.3
+        torch.testing.assert_close(left * values @ right, found, atol=1e-8, rtol=0)
+
+
+def test_muon_has_the_matrices_and_adam_the_rest():
+    model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    adam, muon = make_optimizers(model, Train(optimizer="muon", weight_decay=0.1))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    held = [{names[p] for group in o.param_groups for p in group["params"]} for o in (adam, muon)]
+    assert held[0] | held[1] == set(before) and not held[0] & held[1]
+    assert {name for name in before if before[name].dim() == 2 and "embedding" not in name} == held[1]
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    for optimizer in (adam, muon):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01
+        optimizer.step()
+    weight = "encoder.0.attention.output.weight"
+    # All ones has one singular vector, ones / 8, and Nesterov's momentum of ones is a multiple of ones.
+    step = before[weight] * (1 - 0.01 * 0.1) - dict(model.named_parameters())[weight]
+    torch.testing.assert_close(step, step[0, 0].expand(8, 8).contiguous(), atol=1e-6, rtol=0)
+    assert 0.6 < step[0, 0] * 8 / (0.01 * 0.2 * 8**0.5) < 1.3
 
 
 def test_the_papers_learning_rate():

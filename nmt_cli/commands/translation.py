@@ -1,0 +1,120 @@
+"""What `nmt translate` needs around the translating: checks of options that belong together, files, figures."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import new_file
+from nmt_cli.terminal import messages
+from nmt_cli.text import STDIN, read_blocks
+from nmt_cli.translator import Translation
+from nmt_cli.vocab import EOS, UNK, Vocab
+
+
+def check_formats(
+    form: str, n_best: int, align: bool, tokens: bool, score_only: bool, target: Path | None, prefix: Path | None
+) -> None:
+    """Options that make no sense together are refused, not passed over."""
+    if form == "text" and (n_best > 1 or align):
+        asked = f"--n-best {n_best}" if n_best > 1 else "--align"
+        raise NmtError(f"{asked} does not fit on one line of text", "add --format jsonl or --format tsv")
+    if form != "jsonl" and tokens:
+        raise NmtError("--tokens is only in jsonl", "add --format jsonl")
+    if target is not None and not score_only:
+        raise NmtError("--target gives translations to score", "add --score-only")
+    if score_only and (prefix is not None or n_best > 1 or align):
+        raise NmtError("--score-only goes without --prefix-file, --n-best and --align", "leave them out")
+
+
+def forbidden_pieces(texts: list[str], vocab: Vocab) -> tuple[int, ...]:
+    """The pieces that these texts consist of, and the mark of the unknown, which is never a translation."""
+    found = {index for text in texts for index in vocab.encode_target([text])[0]}
+    return tuple(sorted({UNK, *found} - {EOS}))
+
+
+@contextmanager
+def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
+    if out is None or out == STDIN:
+        yield sys.stdout
+        return
+    if out.exists() and not force:
+        raise NmtError(f"{out} exists", "--force replaces it; or name another file")
+    if not out.parent.is_dir():
+        raise NmtError(f"there is no folder {out.parent}", "make it first")
+    with new_file(out) as stream:
+        yield stream
+
+
+@dataclass
+class Report:
+    """Counts, warnings, and a progress bar if the output goes elsewhere and a person is watching."""
+
+    progress: Any  # of rich, or None
+    task: Any = None
+    began: float = field(default_factory=time.perf_counter)
+    first: float = 0.0  # when the first line was done
+    lines: int = 0
+    tokens: int = 0  # pieces written, ends included
+    source_tokens: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
+
+    def add(self, translation: Translation) -> None:
+        self.first = self.first or time.perf_counter()
+        self.lines += 1
+        self.tokens += translation.outputs[0].length if translation.outputs else 0
+        self.source_tokens += translation.source_pieces
+        for flag in translation.flags:
+            self.flags[flag] = self.flags.get(flag, 0) + 1
+        for flag in sorted(translation.flags & _WARNINGS.keys()):
+            text = _WARNINGS[flag].format(line=translation.row.number, parts=translation.parts)
+            (self.progress.console if self.progress else messages()).print(f"warning: {text}", soft_wrap=True)
+
+    def show(self) -> None:
+        if self.progress:
+            self.progress.update(self.task, completed=self.lines)
+
+
+_WARNINGS = {
+    "split": "line {line} is too long for the model: translated in {parts} parts",
+    "loop": "line {line}: the model repeated itself; the repeats are cut",
+    "unfinished": "line {line}: the translation reached its longest length and may be cut off",
+}
+
+
+@contextmanager
+def reporting(stream: IO[str], inputs: list[Path], sharded: bool) -> Iterator[Report]:
+    console = messages()
+    watched = console.is_terminal and not stream.isatty()
+    if not watched:
+        yield Report(None)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    files = [path for path in inputs if path != STDIN]
+    total = sum(len(lines) for path in files for lines in read_blocks(path)) if files and not sharded else None
+    columns = (TextColumn("translating"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Report(progress, progress.add_task("", total=total))
+
+
+def show_stats(report: Report, began: float, engine: str) -> None:
+    import resource
+
+    now = time.perf_counter()
+    spent = max(1e-9, now - report.began)
+    memory = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    flags = "".join(f", {count:,} {flag}" for flag, count in sorted(report.flags.items()))
+    messages().print(
+        f"{report.lines:,} lines{flags}; {report.lines / spent:,.1f} lines/s, {report.tokens / spent:,.0f} tokens/s; "
+        f"start-up {report.began - began:.2f} s, first line after {max(0.0, report.first - began):.2f} s, "
+        f"{now - began:.2f} s in all; {memory / unit:,.0f} MB at most; {engine}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,72 @@
+"""Which engine translates, and how many of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.ct2_engine import TYPES, CTranslate2Engine, unable
+from nmt_cli.engine import Engine, SearchOptions
+from nmt_cli.errors import NmtError
+from nmt_cli.model_folder import ModelFolder
+from nmt_cli.parallel import cores
+from nmt_cli.workers import Workers
+
+
+@dataclass(frozen=True)
+class EngineWish:
+    """What the user asked for; auto and 0 leave the choice to us."""
+
+    name: str = "auto"
+    type: str = "auto"
+    device: str = "auto"
+    workers: int = 0
+
+
+@contextmanager
+def start_workers(
+    folder: ModelFolder, ensemble: tuple[Path, ...], options: SearchOptions, wish: EngineWish
+) -> Iterator[Workers]:
+    if wish.type not in TYPES:
+        raise NmtError(f"--type {wish.type} is none of {', '.join(TYPES)}", "auto keeps what was exported")
+    fast = _fast(folder, len(ensemble) + 1, options, wish)
+    count = wish.workers or (1 if wish.device in ("cuda", "mps") else cores())
+    engine: Engine
+    if fast:
+        device = "cpu" if wish.device == "auto" and not _has_cuda() else wish.device
+        engine = CTranslate2Engine(folder.ctranslate2, folder.vocab, wish.type, device, count)
+    else:
+        from nmt_cli.torch_engine import TorchEngine
+
+        engine = TorchEngine([folder.path, *ensemble], wish.device, threads=1 if count > 1 else 0)
+        if engine.device.type != "cpu":
+            count = 1
+    workers = Workers(engine, count, processes=not fast)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineWish) -> bool:
+    """Is it CTranslate2? An error if it must be and cannot."""
+    if wish.name == "torch":
+        if wish.type not in ("auto", "float32"):
+            raise NmtError(f"the torch engine has no --type {wish.type}", "--engine ctranslate2, or leave --type out")
+        return False
+    obstacle = "" if folder.ctranslate2.is_dir() else "that the model is not exported"
+    obstacle = obstacle or unable(options, models) or ("the device mps" if wish.device == "mps" else "")
+    if not obstacle:
+        return True
+    if wish.name == "ctranslate2" or wish.type not in ("auto", "float32"):
+        hint = f"nmt export {folder.path} --to ctranslate2" if "exported" in obstacle else "--engine torch can"
+        raise NmtError(f"the ctranslate2 engine cannot be used: what stands against it is {obstacle}", hint)
+    return False
+
+
+def _has_cuda() -> bool:
+    import ctranslate2
+
+    return ctranslate2.get_cuda_device_count() > 0

@@ -1,0 +1,50 @@
+"""A glossary for `nmt translate`: terms that must be translated in one way, from a TSV of source and target."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.errors import NmtError
+from nmt_cli.protect import Span, without_overlaps
+from nmt_cli.text import Normalization, normalize, read_lines, split_tsv
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Terms by their source in lower case; the pattern finds any of them."""
+
+    targets: dict[str, str]
+    pattern: re.Pattern
+
+    def find(self, text: str) -> list[Span]:
+        """Terms in a line, the longest where several begin; whole words, in whatever case."""
+        found = [Span(m.start(), m.end(), self.targets[m[0].lower()]) for m in self.pattern.finditer(text)]
+        return without_overlaps(found)
+
+
+def load_glossary(path: Path, form: Normalization) -> Glossary:
+    targets: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        source, target = (normalize(column, form) for column in split_tsv(line, path, number))
+        if not source or not target:
+            raise NmtError(f"{path}, line {number}: a side of the entry is blank", "source, a tab, target")
+        if targets.get(source.lower(), target) != target:
+            raise NmtError(
+                f'{path}, line {number}: "{source}" has two translations, "{targets[source.lower()]}" and "{target}"',
+                "keep one of them",
+            )
+        targets[source.lower()] = target
+    if not targets:
+        raise NmtError(f"the glossary {path} is empty", "a line of it is: source, a tab, target")
+    terms = sorted(targets, key=len, reverse=True)
+    # Where no spaces are written, a word has no edge.
+    edged = (rf"{_edge(term[0], '(?<!')}{re.escape(term)}{_edge(term[-1], '(?!')}" for term in terms)
+    return Glossary(targets, re.compile("|".join(edged), re.IGNORECASE))
+
+
+def _edge(character: str, look: str) -> str:
+    return rf"{look}\w)" if character.isalnum() and character < "\u2e80" else ""

@@ -1,0 +1,76 @@
+"""The optimisers of `nmt train`: Adam by PyTorch's fused kernel, and Muon for the matrices inside the layers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.recipe import Train
+
+MOMENTUM = 0.95
+# Makes a step as large as one of Adam's, so that both share the learning rate (Liu et al. 2025, section 2.2).
+LIKE_ADAM = 0.2
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, orthogonalised: every direction of a matrix is stepped along alike (Jordan et al. 2024).
+
+    PyTorch has a Muon too, but it multiplies in bfloat16, of which some CPUs die (docs/performance.md), and one matrix
+    at a time. Here matrices of one shape go through the iteration together, in the precision they have.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], weight_decay: float) -> None:
+        super().__init__(parameters, {"lr": 0.0, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                by_shape[parameter.shape].append(parameter)
+            for shape, parameters in by_shape.items():
+                directions = orthogonal(torch.stack([self.momentum(parameter) for parameter in parameters]))
+                torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+                rate = group["lr"] * LIKE_ADAM * max(shape) ** 0.5
+                torch._foreach_add_(parameters, list(directions.unbind()), alpha=-rate)
+
+    def momentum(self, parameter: Tensor) -> Tensor:
+        """Nesterov's: the mean gradient as it will be if the next one is like this one."""
+        state = self.state[parameter]
+        if "mean" not in state:
+            state["mean"] = torch.zeros_like(parameter)
+        assert parameter.grad is not None
+        state["mean"].lerp_(parameter.grad, 1 - MOMENTUM)
+        return parameter.grad.lerp(state["mean"], MOMENTUM)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """(N,R,C) -> U V' of each one's U S V', roughly: the singular values come out between 0.7 and 1.2.
+
+    Newton and Schulz's iteration with the coefficients of Jordan et al., which only needs matrix products.
+    """
+    wide = matrices.mT if matrices.size(1) > matrices.size(2) else matrices
+    x = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x.mT if matrices.size(1) > matrices.size(2) else x
+
+
+def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optimizer]:
+    """One, or with muon two, which share the parameters out; weight decay on matrices only."""
+    matrices, embeddings, vectors = [], [], []
+    for name, parameter in model.named_parameters():
+        looked_up = "embedding" in name or "positions" in name or name.startswith("output")
+        (vectors if parameter.dim() < 2 else embeddings if looked_up else matrices).append(parameter)
+    muon = settings.optimizer == "muon"
+    groups = [
+        {"params": embeddings if muon else [*embeddings, *matrices], "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    fused = vectors[0].device.type in ("cpu", "cuda")
+    adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
+    return [adam, Muon(matrices, settings.weight_decay)] if muon else [adam]

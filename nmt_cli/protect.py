@@ -1,0 +1,150 @@
+"""What must come through a translation unharmed: placeholders, tags, URLs, e-mails, emoji, numbers, characters that the
+vocabulary does not know. `nmt translate` first lets the model try; only if something is lost is the text translated
+without it, and it is put back where attention says it belongs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmt_cli.alignment import SPACE, words_of
+
+_EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
+_PATTERN = re.compile(
+    rf"""
+    (?: https?:// | www\. ) [^\s<>"'{{}}]* [^\s<>"'{{}}.,;:!?)\]]          # addresses
+  | [\w.+-]+ @ [\w-]+ (?: \. [\w-]+ )+                                     # e-mail
+  | </? [A-Za-z!] [^<>]{{0,200}} > | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
+  | \$? \{{ [^{{}}]{{0,60}} \}} | \{{\{{ [^{{}}]{{0,60}} \}}\}}            # {{x}}, {{{{x}}}}, ${{x}}
+  | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* \d* (?: \.\d+ )? [a-zA-Z@] (?![a-zA-Z])   # %s, %1$s, %(x)d
+  | (?<!\w) [@\#] \w+                                                      # mentions
+  | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*                               # emoji
+    """,
+    re.VERBOSE,
+)
+# A number may be written in another way: what counts is its digits. One digit alone may become a word.
+_NUMBER = re.compile(r"(?<!\w)\d(?:[.,:/\u00a0\u202f]?\d)+(?!\w)")
+_SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
+_LETTERS_BELOW = "\u2e80"  # where the scripts begin that are written without spaces
+
+
+@dataclass(frozen=True)
+class Span:
+    """text[start:stop], which the translation must have as `wanted`."""
+
+    start: int
+    stop: int
+    wanted: str
+    number: bool = False
+
+    def count_in(self, text: str) -> int:
+        if self.number:
+            digits = _SEPARATORS.sub("", self.wanted)
+            return re.findall(r"\d+", _SEPARATORS.sub("", text)).count(digits)
+        return text.count(self.wanted)
+
+
+def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
+    """The spans of a line, from left to right; `known` says whether the vocabulary has a character."""
+    spans = [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
+    spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
+    spans += [_around(text, index) for index, character in enumerate(text) if not known(character)]
+    return without_overlaps(spans)
+
+
+def _around(text: str, index: int) -> Span:
+    """An unknown letter is known by the word that it stands in: the rest of a name is no use without it."""
+    start, stop = index, index + 1
+    if text[index].isalpha() and text[index] < _LETTERS_BELOW:
+        while start and text[start - 1].isalnum() and text[start - 1] < _LETTERS_BELOW:
+            start -= 1
+        while stop < len(text) and text[stop].isalnum() and text[stop] < _LETTERS_BELOW:
+            stop += 1
+    return Span(start, stop, text[start:stop])
+
+
+def without_overlaps(spans: Sequence[Span]) -> list[Span]:
+    """Where two overlap, the one that begins first, or else the longer."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
+        if not kept or span.start >= kept[-1].stop:
+            kept.append(span)
+    return kept
+
+
+def all_there(spans: Sequence[Span], translation: str) -> bool:
+    wanted = Counter(spans_by_content(spans))
+    return all(span.count_in(translation) >= count for span, count in wanted.items())
+
+
+def spans_by_content(spans: Sequence[Span]) -> list[Span]:
+    """Without their places, so that equal ones are equal."""
+    return [Span(0, 0, span.wanted, span.number) for span in spans]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Where something was taken out of a text: at character `at` of what remains."""
+
+    at: int
+    wanted: str
+    space_before: bool
+    space_after: bool
+
+
+def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
+    """The text without the spans, and the gaps. What is apart by nothing but space is one gap, kept as it is."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and not text[joined[-1].stop : span.start].strip():
+            between = text[joined[-1].stop : span.start]
+            joined[-1] = Span(joined[-1].start, span.stop, joined[-1].wanted + between + span.wanted)
+        else:
+            joined.append(span)
+    rest, gaps, done = "", [], 0
+    for span in joined:
+        rest += text[done : span.start]
+        before, after = rest.endswith(" ") or not rest, text[span.stop : span.stop + 1] in ("", " ")
+        rest = rest.rstrip(" ")
+        gaps.append(Gap(len(rest), span.wanted, before, after))
+        following = text[span.stop :].lstrip(" ")
+        if (rest and following[:1].isalnum()) or (rest and (before and after)):
+            rest += " " * (before or after)
+        done = len(text) - len(following)
+    return rest + text[done:], gaps
+
+
+def put_back(
+    pieces: Sequence[str], attention: np.ndarray, gaps: Sequence[Gap], boundaries: Sequence[int], decode: Callable
+) -> str:
+    """The translation, with everything back in its gap.
+
+    boundaries[i] is the number of source pieces before gap i. It goes to the word boundary of the translation that
+    best separates what attends to the source before the gap from what attends to the source behind it.
+    """
+    words = words_of(pieces, punctuation=True)
+    # mass[t, s]: attention of the first t target pieces to the first s source pieces
+    mass = np.zeros((len(pieces) + 1, attention.shape[1] + 1))
+    mass[1:, 1:] = attention[: len(pieces)].cumsum(0).cumsum(1)
+    places = [word.start for word in words] + [len(pieces)]
+    inserted: dict[int, list[Gap]] = {}
+    for gap, boundary in zip(gaps, boundaries, strict=True):
+        concord = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
+        best = 0 if not boundary else int(np.argmax(concord))
+        inserted.setdefault(best, []).append(gap)
+    text, glue = "", True  # glue: nothing, or something that wants no space behind it, stands before
+    for index in range(len(words) + 1):
+        for gap in inserted.get(index, []):
+            text += ("" if glue or not gap.space_before else " ") + gap.wanted
+            glue = not gap.space_after
+        if index < len(words):
+            word = words[index]
+            spaced = pieces[word.start].startswith(SPACE) or bool(inserted.get(index))
+            text += (" " if spaced and not glue else "") + decode(word)
+            glue = False
+    return text

@@ -1,0 +1,52 @@
+"""How `nmt translate` writes a translation: text, jsonl or tsv. Every function returns whole lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from nmt_cli.translator import Output, Translation
+
+Render = Callable[[Translation], str]
+
+
+def renderer(form: str, alpha: float, align: bool, tokens: bool, score_only: bool) -> Render:
+    if form == "jsonl":
+        return lambda translation: _jsonl(translation, alpha, align, tokens)
+    if form == "tsv":
+        return lambda translation: _tsv(translation, alpha, align)
+    if score_only:
+        return lambda translation: f"{translation.outputs[0].score(alpha):.6f}\n"
+    return lambda translation: translation.text + "\n"
+
+
+def _tsv(translation: Translation, alpha: float, align: bool) -> str:
+    """line, rank, score, translation and perhaps the alignment; a blank line of input has one row too."""
+    rows = []
+    for rank, output in enumerate(translation.outputs or [Output("")], 1):
+        columns = [str(translation.row.number), str(rank), f"{output.score(alpha):.6f}", output.text]
+        rows.append("\t".join([*columns, *([_pharaoh(output)] if align else [])]) + "\n")
+    return "".join(rows)
+
+
+def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) -> str:
+    found = []
+    for output in translation.outputs:
+        entry: dict[str, object] = {"text": output.text, "score": output.score(alpha), "logprob": output.logprob}
+        if tokens:
+            entry |= {"tokens": output.pieces, "token_logprobs": output.token_logprobs}
+        if align:
+            entry["alignment"] = _pharaoh(output)
+        found.append(entry)
+    line = {
+        "line": translation.row.number,
+        "source": translation.row.text,
+        "translation": translation.text,
+        "n_best": found,
+        "flags": sorted(translation.flags),
+    }
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _pharaoh(output: Output) -> str:
+    return " ".join(f"{source}-{target}" for source, target in output.alignment)

@@ -1,0 +1,55 @@
+"""Rows from a slow pipe or a fast file, in windows: what has come is answered soon, what comes fast is sorted."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Row = TypeVar("Row")
+
+COMPANY = 0.02  # seconds that a row waits for others
+FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast
+BLOCK = 256
+AHEAD = 8  # blocks read while a window is at work: memory is bounded whatever the input
+
+
+def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
+    """The rows of all blocks, in order. A thread of its own reads them, so nobody waits for the end of input."""
+    ready: queue.Queue[list[Row] | BaseException | None] = queue.Queue(AHEAD)
+    threading.Thread(target=_read, args=(blocks, ready), daemon=True).start()
+    held: list[Row] = []
+    size, over = FIRST, False
+    while not over or held:
+        patience = None if not held else 0.0
+        deadline = time.monotonic() + COMPANY
+        while not over and len(held) < size:
+            try:
+                block = ready.get(timeout=patience)
+            except queue.Empty:
+                break
+            if block is None:
+                over = True
+            elif isinstance(block, BaseException):
+                if held:  # what came before the trouble is answered first
+                    yield held
+                raise block
+            else:
+                held += block
+            patience = max(0.0, deadline - time.monotonic()) if held else None
+        if held:
+            yield held[:size]
+            held = held[size:]
+            size = min(2 * size, MOST)
+
+
+def _read(blocks: Iterable[list[Row]], ready: queue.Queue) -> None:
+    try:
+        for block in blocks:
+            for start in range(0, len(block), BLOCK):
+                ready.put(block[start : start + BLOCK])
+        ready.put(None)
+    except BaseException as error:  # whatever it is, the reader of the queue should know
+        ready.put(error)

@@ -1,0 +1,294 @@
+"""Lines to translations, for `nmt translate`: any number of lines, in order, by any engine.
+
+What happens to one line is written as a generator that yields requests and is sent their hypotheses (`_segment`), so
+that it reads from top to bottom although thousands of lines are on their way at once. `Translator.translate` runs a
+window of them in step and batches whatever they ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from nmt_cli.alignment import Word, over_words, words_of
+from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
+from nmt_cli.glossary import Glossary
+from nmt_cli.protect import Span, all_there, protected, put_back, take_out
+from nmt_cli.segments import cut_loop, split_long
+from nmt_cli.text import is_blank, normalize, one_line
+from nmt_cli.vocab import UNK, Vocab
+from nmt_cli.workers import Job, Workers
+
+BATCH_TOKENS = 512  # of the source; on a CPU more at once is not faster (benchmarks/translate.py)
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages whose sentences follow each other without a space
+
+Program = Generator[list[Request], list[list[Hypothesis]], list["Output"]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of input; `other` is a forced prefix, or with --score-only the translation to score."""
+
+    number: int  # in the whole input, from 1
+    text: str
+    other: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One of the n best translations of a line."""
+
+    text: str
+    logprob: float = 0.0
+    length: int = 0  # pieces, with EOS
+    pieces: tuple[str, ...] = ()
+    token_logprobs: tuple[float, ...] = ()
+    alignment: tuple[tuple[int, int], ...] = ()  # words of source and target
+
+    def score(self, alpha: float) -> float:
+        return length_normalised(self.logprob, self.length, alpha) if self.length else 0.0
+
+
+@dataclass
+class Translation:
+    """A line and what became of it. Flags: split, loop, unfinished, restored, glossary, copied."""
+
+    row: Row
+    outputs: list[Output] = field(default_factory=list)
+    flags: set[str] = field(default_factory=set)
+    parts: int = 1
+    source_pieces: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.outputs[0].text if self.outputs else ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    search: SearchOptions
+    batch_tokens: int  # rows x longest source of a batch
+    longest_source: int  # pieces
+    protect: bool = True
+    align: bool = False
+    tokens: bool = False  # log p of every piece, which the fast engine has to ask for
+
+
+class Translator:
+    def __init__(self, workers: Workers, vocab: Vocab, settings: Settings, glossary: Glossary | None = None) -> None:
+        self.workers, self.vocab, self.settings, self.glossary = workers, vocab, settings, glossary
+        self.join = "" if vocab.target_lang.lower()[:2] in UNSPACED else " "
+
+        @cache
+        def known(character: str) -> bool:
+            return character == " " or UNK not in vocab.source.encode(character)
+
+        self.known = known
+
+    # -- a window of lines -------------------------------------------------------------------------------------------
+
+    def translate(self, rows: Sequence[Row]) -> list[Translation]:
+        """All of them, in order."""
+        translations = [Translation(row) for row in rows]
+        programs: list[tuple[Translation, Program]] = []
+        for translation in translations:
+            programs += [(translation, program) for program in self._programs(translation)]
+        finished: list[list[Output]] = [[] for _ in programs]
+        asked = {index: next(program) for index, (_, program) in enumerate(programs)}
+        while asked:
+            answers = iter(self._search([request for requests in asked.values() for request in requests]))
+            still: dict[int, list[Request]] = {}
+            for index, requests in asked.items():
+                try:
+                    still[index] = programs[index][1].send([next(answers) for _ in requests])
+                except StopIteration as stop:
+                    finished[index] = stop.value
+            asked = still
+        for (translation, _), outputs in zip(programs, finished, strict=True):
+            translation.outputs = self._joined(translation.outputs, outputs) if translation.outputs else outputs
+        return translations
+
+    def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
+        """In batches of like length, the longest first, so that no worker is left with one at the end."""
+        order = sorted(range(len(requests)), key=lambda n: (requests[n].attention, -len(requests[n].source)))
+        batches: list[list[int]] = []
+        for n in order:
+            first = requests[batches[-1][0]] if batches else None
+            fits = first is not None and (len(batches[-1]) + 1) * (len(first.source) + 1) <= self.settings.batch_tokens
+            if first is None or not fits or first.attention != requests[n].attention:
+                batches.append([])
+            batches[-1].append(n)
+        jobs = [Job("translate", [requests[n] for n in batch], self.settings.search) for batch in batches]
+        found: list[list[Hypothesis]] = [[] for _ in requests]
+        for batch, results in zip(batches, self.workers.run(jobs), strict=True):
+            for n, result in zip(batch, results, strict=True):
+                found[n] = result
+        return found
+
+    def _joined(self, before: list[Output], after: list[Output]) -> list[Output]:
+        """The outputs of two parts of a line, one behind the other."""
+        joined = []
+        for one, two in zip(before, after, strict=False):
+            shift = len(one.text.split())
+            joined.append(
+                Output(
+                    self.join.join((one.text, two.text)),
+                    one.logprob + two.logprob,
+                    one.length + two.length,
+                    one.pieces + two.pieces,
+                    one.token_logprobs + two.token_logprobs,
+                    (*one.alignment, *((s, t + shift) for s, t in two.alignment)),
+                )
+            )
+        return joined
+
+    # -- one line ----------------------------------------------------------------------------------------------------
+
+    def _programs(self, translation: Translation) -> list[Program]:
+        row = translation.row
+        text = normalize(row.text, self.vocab.normalization)
+        if is_blank(text):
+            return []
+        parts = split_long(text, self.settings.longest_source, lambda part: len(self.vocab.source.encode(part)))
+        translation.parts = len(parts)
+        if len(parts) > 1:
+            translation.flags.add("split")
+        prefix = tuple(self.vocab.encode_target([row.other])[0]) if row.other and not is_blank(row.other) else ()
+        programs, shift = [], 0
+        for index, part in enumerate(parts):
+            programs.append(self._segment(part, prefix if index == 0 else (), translation, shift))
+            shift += len(part.split())
+        return programs
+
+    def _segment(self, text: str, prefix: tuple[int, ...], translation: Translation, shift: int) -> Program:
+        """One sentence, or a part of a line: the model's translation, repaired where it lost something."""
+        spans = protected(text, self.known) if self.settings.protect else []
+        ids = tuple(self.vocab.source.encode(text))
+        translation.source_pieces += len(ids)
+        # 1. As it stands, with the terms of the glossary.
+        found = yield from self._with_terms(text, ids, prefix, translation)
+        outputs = [self._output(ids, best, translation, shift) for best in found]
+        lost = [span for span in spans if not all_there([span], outputs[0].text)]
+        if not lost and all_there(spans, outputs[0].text):
+            return outputs
+        # 2. Without what was lost, and if that is not enough, without anything that could be.
+        for taken in (lost, spans) if 0 < len(lost) < len(spans) else (spans,):
+            rest, gaps = take_out(text, taken)
+            if is_blank(rest):
+                translation.flags.add("copied")
+                return [Output(one_line(text))]
+            translation.flags.add("restored")
+            ids = tuple(self.vocab.source.encode(rest))
+            boundaries = [len(self.vocab.source.encode(rest[: gap.at])) for gap in gaps]
+            found = yield from self._with_terms(rest, ids, prefix, translation, attention=True)
+            outputs = []
+            for best in found:
+                output = self._output(ids, best, translation, shift)
+                assert best.attention is not None
+                pieces, kept = list(output.pieces), [*range(len(output.pieces))]
+                back = put_back(pieces, best.attention[kept], gaps, boundaries, self._spell(pieces))
+                outputs.append(replace(output, text=one_line(back), alignment=()))
+            if all_there(spans, outputs[0].text):
+                break
+        return outputs
+
+    def _with_terms(
+        self,
+        text: str,
+        ids: tuple[int, ...],
+        prefix: tuple[int, ...],
+        translation: Translation,
+        attention: bool = False,
+    ) -> Generator[list[Request], list[list[Hypothesis]], list[Hypothesis]]:
+        """Search; a term of the glossary that did not come is forced to, where the model translated it otherwise."""
+        terms = self.glossary.find(text) if self.glossary else []
+        attention = attention or self.settings.align or bool(terms)
+        number = translation.row.number
+        (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
+        for _ in terms:
+            best = found[0]
+            written = self.vocab.target.decode(list(best.ids))
+            missing = [term for term in terms if not all_there([term], written)]
+            if not missing:
+                break
+            assert best.attention is not None
+            places = [self._place(text, term, best, len(prefix)) for term in missing]
+            at, term = min(zip(places, missing, strict=True), key=lambda pair: pair[0])
+            prefix = (*best.ids[:at], *self.vocab.target.encode(term.wanted))
+            translation.flags.add("glossary")
+            (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
+        return found
+
+    def _place(self, text: str, term: Span, best: Hypothesis, after: int) -> int:
+        """The piece where the translation's word for this term begins, behind what is already forced."""
+        first = len(self.vocab.source.encode(text[: term.start].rstrip()))
+        last = max(first + 1, len(self.vocab.source.encode(text[: term.stop])))
+        words = words_of(self.vocab.target.id_to_piece(list(best.ids)), punctuation=True)
+        starts = [word for word in words if word.start >= after]
+        assert best.attention is not None
+        looks = [best.attention[word.start : word.stop, first:last].sum(1).mean() for word in starts]
+        return starts[int(np.argmax(looks))].start if starts else len(best.ids)
+
+    def _output(self, source: tuple[int, ...], best: Hypothesis, translation: Translation, shift: int) -> Output:
+        ids, alignment = list(best.ids), ()
+        cut = cut_loop(best.ids, source)
+        if cut is not None:
+            translation.flags.add("loop")
+            ids = list(cut)
+        elif not best.finished:
+            translation.flags.add("unfinished")
+        pieces = self.vocab.target.id_to_piece(ids)
+        if self.settings.align and best.attention is not None and cut is None and ids:
+            alignment = self._alignment(source, pieces, best.attention, shift)
+        return Output(
+            one_line(self.vocab.target.decode(ids)),
+            best.logprob,
+            len(best.ids) + 1,
+            tuple(pieces),
+            best.token_logprobs if cut is None else (),
+            alignment,
+        )
+
+    def _alignment(
+        self, source: tuple[int, ...], pieces: list[str], attention: np.ndarray, shift: int
+    ) -> tuple[tuple[int, int], ...]:
+        """For each target word the source word it attends to most; ends are no words."""
+        sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
+        weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
+        return tuple(sorted((int(s) + shift, t) for t, s in enumerate(weights.argmax(1))))
+
+    def _spell(self, pieces: list[str]):
+        ids = self.vocab.target.piece_to_id(pieces)
+
+        def spell(word: Word) -> str:
+            return self.vocab.target.decode(ids[word.start : word.stop])
+
+        return spell
+
+    # -- given translations ------------------------------------------------------------------------------------------
+
+    def score(self, rows: Sequence[Row]) -> list[Translation]:
+        """The log p of each line's given translation, as one piece, however long it is."""
+        sources = self.vocab.encode_source([row.text for row in rows])
+        targets = self.vocab.encode_target([row.other for row in rows])
+        order = sorted(range(len(rows)), key=lambda n: -len(sources[n]) - len(targets[n]))
+        batches: list[list[int]] = []
+        for n in order:
+            longest = len(sources[batches[-1][0]]) + len(targets[batches[-1][0]]) + 2 if batches else 0
+            if not batches or (len(batches[-1]) + 1) * longest > self.settings.batch_tokens:
+                batches.append([])
+            batches[-1].append(n)
+        alpha = self.settings.search.alpha
+        jobs = [Job("score", [(sources[n], targets[n]) for n in batch], alpha) for batch in batches]
+        translations = [Translation(row, source_pieces=len(ids)) for row, ids in zip(rows, sources, strict=True)]
+        for batch, results in zip(batches, self.workers.run(jobs), strict=True):
+            for n, scored in zip(batch, results, strict=True):
+                pieces = tuple(self.vocab.target.id_to_piece(list(scored.ids)))
+                text = one_line(rows[n].other)
+                translations[n].outputs = [
+                    Output(text, scored.logprob, len(scored.ids) + 1, pieces, scored.token_logprobs)
+                ]
+        return translations
