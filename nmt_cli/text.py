@@ -29,18 +29,20 @@ Normalization = Literal["nfc", "nfkc", "none"]
 # Reading
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file or of standard input, without their ends."""
-    for block in read_blocks(path):
+def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
+    """The lines of a file or of standard input, without their ends; on_bom is called if a BOM was removed."""
+    for block in read_blocks(path, on_bom):
         yield from block
 
 
-def read_blocks(path: Path) -> Iterator[list[str]]:
+def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[list[str]]:
     """The same, about a megabyte at a time: decoding and splitting whole blocks is several times faster."""
     line = 1
     for data in _whole_lines(path):
         text = _decode(data, path, line)
         if line == 1:
+            if on_bom and text.startswith("\ufeff"):
+                on_bom()
             text = text.removeprefix("\ufeff")
             if not text:  # nothing but a BOM
                 return
@@ -152,7 +154,7 @@ def _truncated(path: Path) -> NmtError:
 
 def _similar_files(path: Path) -> str:
     near = sorted(other.name for other in path.parent.glob(path.name.split(".")[0] + "*"))[:3] if path.name else []
-    return f"in that folder: {', '.join(near)}" if near else "relative paths start from the recipe's folder"
+    return f"in that folder: {', '.join(near)}" if near else "relative paths start where you are; those in a recipe, from its folder"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
