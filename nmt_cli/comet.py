@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from importlib import metadata
 from typing import Any
 
 from nmt_cli.errors import NmtError
@@ -49,4 +48,6 @@ def comet_scores(model: Any, texts: Texts) -> dict[str, list[float]]:
 
 
 def comet_signature(model: str) -> str:
+    from importlib import metadata
+
     return f"nrefs:1|model:{model}|version:{metadata.version('unbabel-comet')}"
