@@ -46,7 +46,7 @@ def draw_report(
     """Parts to print one after the other."""
     references = ", ".join(texts.references)
     head = f"{texts.lines:,} line{'s' * (texts.lines != 1)} against {references}"
-    if any(score.metric == "BLEU" for score in report.scores):
+    if options.uses_bleu:
         head += f"\nBLEU's tokeniser: {options.tokenizer}, {why}"
     parts: list[RenderableType] = [Text(head, style="dim")]
     if options.sentences:
@@ -120,7 +120,7 @@ def _draw_parts(scores: list[SystemScore]) -> Table:
 def _draw_sentences(sentences: list[SentenceScores]) -> Text:
     """Plain columns: rich would need seconds for the lines of a test set."""
     systems = list(sentences[0].scores)
-    wide = max(len(name) for name in systems)
+    wide = max(len(name) for name in ("system", *systems))
     rows = [f"{'line':>6}  {'system':<{wide}}" + "".join(f"{found.metric:>9}" for found in sentences)]
     for line, _ in enumerate(sentences[0].scores[systems[0]]):
         for name in systems:
@@ -149,6 +149,9 @@ def _draw_signatures(report: ScoreReport) -> Text:
     found = {(score.metric, score.signature): None for score in report.scores}
     by_line = [*report.sentences, *([report.worst.sentences] if report.worst else [])]
     found |= {(f"{sentences.metric} of a line", sentences.signature): None for sentences in by_line}
+    lengths = report.lengths
+    if lengths and (lengths.metric, lengths.signature) not in found:
+        found[f"{lengths.metric} by length", lengths.signature] = None
     wide = max(len(metric) for metric, _ in found)
     return Text("\n".join(f"{metric:<{wide}}  {signature}" for metric, signature in found), style="dim")
 

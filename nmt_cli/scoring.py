@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,10 @@ class ScoreOptions:
         """The metric by which lines are sorted and lengths compared."""
         return next((name for name in self.metrics if name != "comet"), "bleu")
 
+    @property
+    def uses_bleu(self) -> bool:
+        return "bleu" in self.metrics or (self.leading == "bleu" and bool(self.by_length or self.worst))
+
 
 @dataclass(frozen=True)
 class BleuParts:
@@ -182,7 +187,7 @@ def check_options(options: ScoreOptions, texts: Texts) -> None:
         raise NmtError("--samples is a number of resamples, but none are asked for", "add --confidence, or --paired bs")
     if "comet" in options.metrics and texts.source is None:
         raise NmtError("COMET compares with the source, too", "add --source FILE")
-    if "bleu" in (*options.metrics, options.leading):
+    if options.uses_bleu:
         check_tokenizer(options.tokenizer)
 
 
@@ -193,6 +198,8 @@ def check_tokenizer(name: str) -> None:
     from sacrebleu.utils import SACREBLEU_DIR
 
     try:
+        if name.startswith("flores"):  # may be fetched, and sacrebleu would wait for ever
+            socket.setdefaulttimeout(30)
         BLEU(tokenize=name)
     except (Exception, SystemExit) as error:  # no package, or no network: sacrebleu raises many things, and may exit
         if name in _NEEDS_PACKAGE:

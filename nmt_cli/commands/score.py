@@ -22,7 +22,7 @@ class Paired(str, Enum):
 
 def score(
     hypotheses: Annotated[
-        list[Path], typer.Argument(help="Translations, one file per system; - is standard input.", metavar="HYP...")
+        list[Path], typer.Argument(help="Translations, one file per system; - is standard input.", metavar="HYP")
     ],
     references: Annotated[
         list[Path], typer.Option("--ref", "-r", help="Reference translations; may be repeated.", metavar="REF")
