@@ -274,8 +274,8 @@ def _corpus_scores(name: str, texts: Texts, options: ScoreOptions) -> list[Syste
                 metric=result.name,
                 score=result.score,
                 signature=str(metric.get_signature()),
-                mean=result._mean if options.confidence else None,
-                interval=result._ci if options.confidence else None,
+                mean=_float(result._mean) if options.confidence else None,
+                interval=_float(result._ci) if options.confidence else None,
                 parts=_parts(result) if name == "bleu" else None,
             )
         )
