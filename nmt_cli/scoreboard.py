@@ -28,7 +28,8 @@ from nmt_cli.text import one_line, words_and_marks
 
 _TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 _SIGNIFICANT = 0.05
-_BAR = 20  # characters
+_BAR = 18  # characters
+_NAME = 14
 _COLUMN = 45  # characters a text needs beside others ...
 _WIDEST = 66  # ... and can be read at
 _MISSED = ("green", "[-{}-]")  # words of the reference; the brackets are wdiff's
@@ -106,14 +107,23 @@ def _number(metric: str, score: float) -> str:
     return f"{score:.4f}" if metric == "COMET" else f"{score:.2f}"  # COMET's scale is 0 to 1
 
 
+def _short_names(systems: list[str]) -> dict[str, str]:
+    """For narrow columns, if they still differ; the table of scores has them whole."""
+    short = {
+        name: name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}" for name in systems
+    }
+    return short if len(set(short.values())) == len(short) else {name: name for name in systems}
+
+
 def _draw_parts(scores: list[SystemScore]) -> Table:
-    table = new_table("BLEU of", "1-gram", "2-gram", "3-gram", "4-gram", "brevity", "length")
+    names = _short_names([score.system for score in scores])
+    table = new_table("BLEU of", "1-gram", "2", "3", "4", "brevity", "length")
     table.columns[0].overflow = "fold"
     for score in scores:
         if score.parts:
             precisions = [f"{precision:.1f}" for precision in score.parts.precisions]
             ratio = score.parts.hypothesis_length / max(1, score.parts.reference_length)
-            table.add_row(Text(score.system), *precisions, f"{score.parts.brevity_penalty:.3f}", f"{ratio:.3f}")
+            table.add_row(Text(names[score.system]), *precisions, f"{score.parts.brevity_penalty:.3f}", f"{ratio:.3f}")
     return table
 
 
@@ -131,16 +141,18 @@ def _draw_sentences(sentences: list[SentenceScores]) -> Text:
 
 def _draw_lengths(lengths: LengthScores) -> Table:
     what = "source" if lengths.measured == "source" else f"reference, {lengths.measured},"
+    names = _short_names(list(lengths.bins[0].scores))
     table = new_table("words", "lines", "system", lengths.metric, "")
-    table.title = f"{lengths.metric} by length of the {what} in words"
+    table.title = Text(f"{lengths.metric} by length of the {what} in words")
     table.columns[2].justify = table.columns[4].justify = "left"
     table.columns[2].overflow = "fold"
+    table.columns[4].no_wrap, table.columns[4].overflow = True, "crop"
     largest = max(max(found.scores.values()) for found in lengths.bins)
     longest = lengths.bins[-1].high + 1
     for found in lengths.bins:
         head = [bin_label(found.low, found.high, longest), f"{found.lines:,}"]
         for system, score in found.scores.items():
-            table.add_row(*head, Text(system), f"{score:.2f}", bar(score, largest, _BAR))
+            table.add_row(*head, Text(names[system]), f"{score:.2f}", bar(score, largest, _BAR))
             head = ["", ""]
     return table
 
@@ -163,6 +175,7 @@ def _draw_signatures(report: ScoreReport) -> Text:
 def _draw_worst(worst: WorstLines, texts: Texts, width: int, coloured: bool) -> list[RenderableType]:
     """A block for each line: the source above, then reference and translations, beside each other if there is room."""
     sentences = worst.sentences
+    names = _short_names(list(texts.systems))
     legend = [_marked(text, [True], *look, coloured) for text, look in (("missed", _MISSED), ("wrong", _WRONG))]
     parts: list[RenderableType] = [
         Text.assemble((f"The worst lines by {sentences.metric}", "bold"), "   ", legend[0], "  ", legend[1])
@@ -175,7 +188,7 @@ def _draw_worst(worst: WorstLines, texts: Texts, width: int, coloured: bool) -> 
         cells = [("reference", _marked(reference, missed, *_MISSED, coloured))]
         for system, translation, (_, extra) in zip(texts.systems, translations, compared, strict=True):
             score = _number(sentences.metric, sentences.scores[system][index])
-            cells.append((f"{system}  {score}", _marked(translation, extra, *_WRONG, coloured)))
+            cells.append((f"{names[system]}  {score}", _marked(translation, extra, *_WRONG, coloured)))
         source = [] if texts.source is None else [("source", Text(_shown(texts.source[index])))]
         parts.append(_block(index + 1, source, cells, width))
     return parts

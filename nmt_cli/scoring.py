@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "comet")
 TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "flores101", "none")
-SEED = 12345  # sacrebleu's
 
 # Languages that sacrebleu's usual tokeniser, 13a, cannot cut into words; what it has for them without more packages.
 _TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
@@ -96,7 +95,7 @@ class ScoreOptions:
     confidence: bool = False
     paired: Literal["bs", "ar"] | None = None  # paired bootstrap, approximate randomisation
     samples: int | None = None  # resamples or trials; else 1,000 and 10,000
-    seed: int = SEED
+    seed: int = 12345  # sacrebleu's
     sentences: bool = False
     by_length: bool = False
     worst: int = 0
@@ -249,14 +248,13 @@ def _score(comet: Any, texts: Texts, options: ScoreOptions, show: Show) -> Score
 # How it is done
 
 
-def _metric(
-    name: str, options: ScoreOptions, references: Sequence[list[str]] | None, of_sentences: bool = False
-) -> Metric:
+def _metric(name: str, options: ScoreOptions, references: Sequence[list[str]] | None, short: bool = False) -> Metric:
+    """short: there may be no four words in a row, and BLEU is not to be 0 for that; the signature says eff:yes."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     if name == "bleu":
         # force: sacrebleu does not warn of tokenised text, hypotheses.py does
-        return BLEU(tokenize=options.tokenizer, effective_order=of_sentences, force=True, references=references)
+        return BLEU(tokenize=options.tokenizer, effective_order=short, force=True, references=references)
     if name == "ter":
         return TER(references=references)
     return CHRF(word_order=2 if name == "chrf++" else 0, references=references)
@@ -319,7 +317,7 @@ def _float(number: Any) -> float | None:
 
 
 def _sentence_scores(name: str, texts: Texts, options: ScoreOptions) -> SentenceScores:
-    metric = _metric(name, options, None, of_sentences=True)
+    metric = _metric(name, options, None, short=True)
     references = list(zip(*texts.references.values(), strict=True))
     scores = {}
     label = ""
@@ -360,7 +358,7 @@ def _length_scores(texts: Texts, options: ScoreOptions, show: Show) -> LengthSco
     for length in lengths:
         histogram[length] += 1
     found = []
-    metric = _metric(options.leading, options, None)
+    metric = _metric(options.leading, options, None, short=True)
     label = ""
     ranges = [(low, high, count) for low, high, count in bins(histogram, _BINS) if count]
     for done, (low, high, count) in enumerate(ranges):

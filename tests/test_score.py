@@ -168,7 +168,9 @@ def test_scores_by_length_are_scores_of_the_lines_of_that_length(nmt, files):
     assert found["measured"] == "source" and sum(part["lines"] for part in found["bins"]) == 60
     for part in found["bins"]:
         rows = [n for n, line in enumerate(FILES["src.en"]) if part["low"] <= count_words(line) <= part["high"]]
-        expected = BLEU().corpus_score([FILES["a.de"][n] for n in rows], [[REFERENCE[n] for n in rows]])
+        expected = BLEU(effective_order=True).corpus_score(
+            [FILES["a.de"][n] for n in rows], [[REFERENCE[n] for n in rows]]
+        )
         assert len(rows) == part["lines"] and part["scores"]["a.de"] == expected.score
 
 
@@ -473,6 +475,14 @@ def test_colours_instead_of_brackets_on_a_terminal():
 def test_control_codes_and_markup_in_the_text_are_harmless():
     plain = drawn(100, False, {"[red]a": ["\x1b[31mein [bold]Haus[/bold] \t am See"]}, ["ein Haus am See"])
     assert "\x1b" not in plain and "[bold]" in plain and "[red]a" in plain
+
+
+def test_long_names_on_a_narrow_terminal():
+    name = "runs/multi30k-en-de-warmup-8000/best/test.2016.flickr.de"
+    plain = drawn(60, False, {name: ["ein Haus am See"], "b": ["ein See"]}, ["ein Haus am See"])
+    assert plain.count("runs/m…ickr.de") == 3 and max(map(len, plain.splitlines()[:-3])) <= 60
+    twins = drawn(60, False, {f"runs/{name}/{'x' * 30}.de": ["ein See"] for name in "ab"}, ["ein Haus am See"])
+    assert "…" not in twins
 
 
 @pytest.mark.parametrize(
