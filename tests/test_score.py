@@ -481,7 +481,7 @@ def test_long_names_on_a_narrow_terminal():
     name = "runs/multi30k-en-de-warmup-8000/best/test.2016.flickr.de"
     plain = drawn(60, False, {name: ["ein Haus am See"], "b": ["ein See"]}, ["ein Haus am See"])
     assert plain.count("runs/m…ickr.de") == 3 and max(map(len, plain.splitlines()[:-3])) <= 60
-    twins = drawn(60, False, {f"runs/{name}/{'x' * 30}.de": ["ein See"] for name in "ab"}, ["ein Haus am See"])
+    twins = drawn(60, False, {f"runs/long/{name}/{'x' * 30}.de": ["ein See"] for name in "ab"}, ["ein Haus am See"])
     assert "…" not in twins
 
 
