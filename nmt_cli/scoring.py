@@ -212,7 +212,7 @@ def score(texts: Texts, options: ScoreOptions, show: Show) -> ScoreReport:
     """All that was asked for; check_options comes first."""
     os.environ["SACREBLEU_SEED"] = str(options.seed)  # the only way to tell sacrebleu
     comet = load_comet(options.comet_model) if "comet" in options.metrics else None
-    gc.disable()  # millions of n-grams and no cycles among them: looking for some takes a tenth of the time
+    gc.disable()  # millions of n-grams and no cycles among them: looking for some only takes time
     try:
         return _score(comet, texts, options, show)
     finally:
