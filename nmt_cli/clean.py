@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 
 from nmt_cli.recipe import Clean
 from nmt_cli.text import is_blank
@@ -127,6 +128,11 @@ def scripts_of(language: str) -> frozenset[str] | None:
     """The scripts a language is written in, by its code (de, de-AT, zh_Hans); None if unknown: no rule then."""
     code = language.replace("_", "-").split("-")[0].lower()
     return _LATIN if code in _LATIN_LANGUAGES else _SCRIPTS.get(code)
+
+
+def language_of(path: Path) -> str | None:
+    """The language that a file's ending names: `corpus.de.gz` is German."""
+    return next((suffix[1:] for suffix in reversed(path.suffixes) if scripts_of(suffix[1:])), None)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -59,3 +59,10 @@ def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
     cut = [(start, start + width - 1, sum(histogram[start : start + width])) for start in range(0, edge + 1, width)]
     tail = sum(histogram[cut[-1][1] + 1 :])
     return [*cut, (cut[-1][1] + 1, len(histogram) - 1, tail)] if tail else cut
+
+
+def bin_label(low: int, high: int, longest: int) -> str:
+    """3, 1-5, or 41+ for the bin that holds the longest."""
+    if low == high:
+        return str(low)
+    return f"{low}+" if high >= longest - 1 else f"{low}-{high}"

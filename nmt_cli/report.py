@@ -6,7 +6,8 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nmt_cli.plot import bar, bins
+from nmt_cli.plot import bar, bin_label, bins
+from nmt_cli.tables import new_table
 
 if TYPE_CHECKING:  # rich is imported where something is drawn: the processes that clean and encode draw nothing
     from rich.console import RenderableType
@@ -78,21 +79,9 @@ def report_text(report: Report) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]
 
 
-def _table(*columns: str, title: str = "") -> Table:
-    """Tables of this toolkit: first column to the left, numbers to the right, hardly any lines."""
-    from rich.table import Table
-
-    table = Table(
-        box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", header_style="dim")
-    return table
-
-
 def _account(report: Report) -> Table:
     kept = report.splits["train"].sentences
-    table = _table("", "pairs", "", title="Training pairs")
+    table = new_table("", "pairs", "", title="Training pairs")
     table.columns[2].justify = "left"
     table.add_row("read", f"{report.read:,}", "")
     for rule, count in report.dropped.items():
@@ -107,7 +96,7 @@ def _sizes(report: Report) -> Table:
     source, target = report.languages
     vocab = " and ".join(f"{size:,}" for size in report.vocab_sizes)
     kind = "joint" if len(report.vocab_sizes) == 1 else "separate"
-    table = _table("", "sentences", f"{source} pieces", f"{target} pieces", "per line", "unknown")
+    table = new_table("", "sentences", f"{source} pieces", f"{target} pieces", "per line", "unknown")
     table.title = f"Sizes, in {vocab} {kind} {report.vocab_type} pieces"
     for name, split in report.splits.items():
         lengths = " / ".join(f"{tokens / max(1, split.sentences):.1f}" for tokens in split.tokens)
@@ -122,25 +111,19 @@ def _lengths(report: Report) -> Table:
     longest = max(map(len, histograms))
     both = [sum(side[n] for side in histograms if n < len(side)) for n in range(longest)]
     rows = [
-        (_range(low, high, longest), sum(histograms[0][low : high + 1]), sum(histograms[1][low : high + 1]))
+        (bin_label(low, high, longest), sum(histograms[0][low : high + 1]), sum(histograms[1][low : high + 1]))
         for low, high, _ in bins(both, 10)
     ]
     largest = max(max(source, target) for _, source, target in rows)
-    table = _table("pieces", report.languages[0], "", report.languages[1], "", title="Training sentences by length")
+    table = new_table("pieces", report.languages[0], "", report.languages[1], "", title="Training sentences by length")
     table.columns[2].justify = table.columns[4].justify = "left"
     for label, source, target in rows:
         table.add_row(label, f"{source:,}", bar(source, largest, _BAR), f"{target:,}", bar(target, largest, _BAR))
     return table
 
 
-def _range(low: int, high: int, longest: int) -> str:
-    if low == high:
-        return str(low)
-    return f"{low}+" if high >= longest - 1 else f"{low}-{high}"
-
-
 def _examples(report: Report) -> Table:
-    table = _table("rule", "line", "source and target", title="Dropped, for example")
+    table = new_table("rule", "line", "source and target", title="Dropped, for example")
     table.columns[2].justify = "left"
     table.columns[2].overflow = "fold"
     for example in report.examples:

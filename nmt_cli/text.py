@@ -29,18 +29,20 @@ Normalization = Literal["nfc", "nfkc", "none"]
 # Reading
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file or of standard input, without their ends."""
-    for block in read_blocks(path):
+def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
+    """The lines of a file or of standard input, without their ends; on_bom is called if a BOM was removed."""
+    for block in read_blocks(path, on_bom):
         yield from block
 
 
-def read_blocks(path: Path) -> Iterator[list[str]]:
+def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[list[str]]:
     """The same, about a megabyte at a time: decoding and splitting whole blocks is several times faster."""
     line = 1
     for data in _whole_lines(path):
         text = _decode(data, path, line)
         if line == 1:
+            if on_bom and text.startswith("\ufeff"):
+                on_bom()
             text = text.removeprefix("\ufeff")
             if not text:  # nothing but a BOM
                 return
@@ -152,7 +154,7 @@ def _truncated(path: Path) -> NmtError:
 
 def _similar_files(path: Path) -> str:
     near = sorted(other.name for other in path.parent.glob(path.name.split(".")[0] + "*"))[:3] if path.name else []
-    return f"in that folder: {', '.join(near)}" if near else "relative paths start from the recipe's folder"
+    return f"in that folder: {', '.join(near)}" if near else "relative paths start here; a recipe's, in its folder"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -192,3 +194,21 @@ def normalize(text: str, form: Normalization) -> str:
 def is_blank(text: str) -> bool:
     """Nothing to see: only spaces, zero-width and other invisible characters."""
     return _BLANK.fullmatch(text) is not None
+
+
+# Scripts written without spaces between words: Thai to Khmer, kana, Han.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_MARKS = "!-/:-@\\[-`{-~\u00a1\u00ab\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u301f\uff01-\uff0f\uff1a-\uff20"
+_WORD = f"[{UNSPACED}]|[^\\s{UNSPACED}{_MARKS}]+"
+_WORDS = re.compile(_WORD)
+_PIECES = re.compile(f"({_WORD}|[{_MARKS}])(\\s*)")
+
+
+def count_words(text: str) -> int:
+    """Words without punctuation; where words are not spaced, every character is one."""
+    return len(_WORDS.findall(text))
+
+
+def words_and_marks(text: str) -> list[tuple[str, str]]:
+    """Every word and punctuation mark, each with the space that follows it."""
+    return _PIECES.findall(text)

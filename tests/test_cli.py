@@ -12,7 +12,7 @@ import pytest
 from conftest import assert_user_error
 
 ROOT = Path(__file__).parent.parent
-VERBS = ["prepare", "train", "recipes", "demo"]
+VERBS = ["prepare", "train", "score", "recipes", "demo"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([verb, "--help"] for verb in VERBS)])

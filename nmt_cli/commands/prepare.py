@@ -100,8 +100,6 @@ def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[l
 
 
 def _language(files: _Files) -> str | None:
-    """`corpus.de.gz` is German."""
-    from nmt_cli.clean import scripts_of
+    from nmt_cli.clean import language_of
 
-    endings = [suffix[1:] for path in (files or [])[:1] for suffix in path.suffixes]
-    return next((ending for ending in reversed(endings) if scripts_of(ending)), None)
+    return language_of(files[0]) if files else None
