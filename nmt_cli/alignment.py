@@ -35,7 +35,7 @@ def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
         or piece.startswith(SPACE)
         or _unspaced(piece)
         or _unspaced(pieces[index - 1])
-        or (punctuation and (_is_punctuation(piece) or _is_punctuation(pieces[index - 1])))
+        or (punctuation and (is_punctuation(piece) or is_punctuation(pieces[index - 1])))
     ]
     if len(starts) > 1 and pieces[0] == SPACE and starts[1] == 1 and not pieces[1].startswith(SPACE):
         del starts[1]  # a space of its own at the beginning belongs to what follows
@@ -55,7 +55,7 @@ def pharaoh(weights: np.ndarray) -> str:
     return " ".join(f"{source}-{target}" for source, target in pairs)
 
 
-def _is_punctuation(piece: str) -> bool:
+def is_punctuation(piece: str) -> bool:
     text = piece.replace(SPACE, "")
     return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
 
