@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.commands import demo, prepare, recipes, train
+from nmt_cli.commands import demo, inspect, prepare, recipes, train
 from nmt_cli.errors import NmtError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
+app.command("inspect")(inspect.inspect)
 app.command("recipes")(recipes.recipes)
 app.command("demo")(demo.demo)
 

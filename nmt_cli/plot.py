@@ -59,3 +59,12 @@ def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
     cut = [(start, start + width - 1, sum(histogram[start : start + width])) for start in range(0, edge + 1, width)]
     tail = sum(histogram[cut[-1][1] + 1 :])
     return [*cut, (cut[-1][1] + 1, len(histogram) - 1, tail)] if tail else cut
+
+
+# What the drawings of this toolkit are made of, and what looks like it in ASCII.
+_ASCII = str.maketrans("░▒▓█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─├●■×…", ".:*#_..::||...:###|+-|*#x~")
+
+
+def to_ascii(drawn: str) -> str:
+    """A drawing for terminals and fonts that have no blocks."""
+    return drawn.translate(_ASCII)

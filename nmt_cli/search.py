@@ -153,7 +153,9 @@ class Step:
     tokens: list[int]
     last: list[float]  # log p of the token
     total: list[float]  # log p of the whole
-    kept: list[int]  # candidates that stay open; in this order they are the rows of the next step
+    # Candidates that stay open; in this order they are the rows of the next step. If there are too few, those that end
+    # or are impossible fill the places.
+    kept: list[int]
     ended: list[int]  # candidates that ended and were set aside
 
 
@@ -427,8 +429,8 @@ def _set_aside(
 
 def _seen(found: _Candidates, chosen: Tensor, ended: list[tuple[int, int]]) -> Step:
     """For the only sentence of the batch, whose candidates' places are their numbers."""
-    columns = (column[0].tolist() for column in (found.row, found.token, found.last, found.total))
-    return Step(*columns, kept=chosen[0].tolist(), ended=[c for _, c in ended])
+    row, token, last, total = (column[0].tolist() for column in (found.row, found.token, found.last, found.total))
+    return Step(row, token, last, total, chosen[0].tolist(), [c for _, c in ended])
 
 
 def length_normalised(logprob: float, length: int, alpha: float) -> float:
