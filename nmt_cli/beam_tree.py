@@ -54,10 +54,10 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
 
 def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions, width: int) -> Text:
     ended = sum(len(step.ended) for step in steps)
-    title = (
-        f"beam search, {options.beam} kept: {len(steps)} steps, {ended} ended, score = log p / length^{options.alpha:g}"
-    )
-    drawn = Text.assemble((title, "bold"), "\n\n", draw(grow(steps, piece, options.alpha), width))
+    title = f"beam search, {options.beam} kept: {len(steps)} steps, {ended} ended"
+    key = f"% of each piece, p of all of them, score = log p / length^{options.alpha:g}"
+    tree = draw(grow(steps, piece, options.alpha), width)
+    drawn = Text.assemble((title, "bold"), "\n", (key, "dim"), "\n\n", tree)
     drawn.no_wrap, drawn.overflow = True, "ignore"
     return drawn
 

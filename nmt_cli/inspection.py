@@ -22,7 +22,7 @@ from rich.text import Text
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
-from nmt_cli.alignment import Word, is_punctuation, over_words, pharaoh, words_of
+from nmt_cli.alignment import SPACE, Word, is_punctuation, over_words, pharaoh, words_of
 from nmt_cli.checkpoint import Trained, load_model
 from nmt_cli.errors import NmtError
 from nmt_cli.heatmap import Ink, field, grid, heatmap
@@ -184,7 +184,7 @@ def _units(pieces: Sequence[str], raw: bool, punctuation: bool = True) -> list[W
     if raw:
         return [Word(piece, index, index + 1) for index, piece in enumerate(pieces)]
     words = words_of(pieces, punctuation) if pieces else []
-    return [Word(_BYTES.sub(_spelt, word.text), word.start, word.stop) for word in words]
+    return [Word(_BYTES.sub(_spelt, word.text) or SPACE, word.start, word.stop) for word in words]
 
 
 def _spelt(match: re.Match[str]) -> str:
@@ -268,7 +268,7 @@ def show_positions(table: np.ndarray, width: int, ink: Ink) -> RenderableType:
 
 def _part(chosen: int | None, count: int, name: str) -> str:
     if count == 1:
-        return f"1 {name}"
+        return f"its only {name}"
     return f"mean of {count} {name}s" if chosen is None else f"{name} {chosen} of {count}"
 
 
