@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
+from rich.console import Group
 from rich.text import Text
 
 from nmt_cli.search import SearchOptions, Step, length_normalised
@@ -52,14 +53,13 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
     return root
 
 
-def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions, width: int) -> Text:
+def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions, width: int) -> Group:
     ended = sum(len(step.ended) for step in steps)
     title = f"beam search, {options.beam} kept: {len(steps)} steps, {ended} ended"
     key = f"% of each piece, p of all of them, score = log p / length^{options.alpha:g}"
     tree = draw(grow(steps, piece, options.alpha), width)
-    drawn = Text.assemble((title, "bold"), "\n", (key, "dim"), "\n\n", tree)
-    drawn.no_wrap, drawn.overflow = True, "ignore"
-    return drawn
+    tree.no_wrap, tree.overflow = True, "ignore"
+    return Group(Text(title, style="bold"), Text(key, style="dim"), "", tree)
 
 
 def draw(root: Node, width: int) -> Text:

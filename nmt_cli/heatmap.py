@@ -93,7 +93,7 @@ def grid(
     return _trimmed(drawn.append_text(legend(0, top, ink)))
 
 
-def field(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> Text:
+def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> Text:
     """A matrix of any sign, (R,C), without words: a line to a row, columns at even distances if there are too many.
 
     Rows are numbered; what the ends of a row mean is written below.

@@ -25,7 +25,7 @@ from torch import Tensor
 from nmt_cli.alignment import SPACE, Word, is_punctuation, over_words, pharaoh, words_of
 from nmt_cli.checkpoint import Trained, load_model
 from nmt_cli.errors import NmtError
-from nmt_cli.heatmap import Ink, field, grid, heatmap
+from nmt_cli.heatmap import Ink, grid, heatmap, raster
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.search import SearchOptions, Step, search
@@ -255,7 +255,7 @@ def show(
     parts: list[RenderableType] = [sentences, "", Text(title, style="bold"), drawing]
     if attention.elsewhere > 0.005:
         parts.append(Text(f"{attention.elsewhere:.0%} goes to special tokens, which --special shows", style="dim"))
-    return Group(*parts, "", _looks(attention, layer))
+    return Group(*parts, "", _looks(attention, layer, width))
 
 
 def show_positions(table: np.ndarray, width: int, ink: Ink) -> RenderableType:
@@ -263,7 +263,7 @@ def show_positions(table: np.ndarray, width: int, ink: Ink) -> RenderableType:
     parted = np.concatenate([table[:, ::2], table[:, 1::2]], 1)
     dims = table.shape[1]
     title = f"position encoding: positions 1 to {len(table)} down, odd dimensions left, even ones right"
-    return Group(Text(title, style="bold"), field(parted, min(width, _WIDEST), ink, "1, 3, ...", f"..., {dims}"))
+    return Group(Text(title, style="bold"), raster(parted, min(width, _WIDEST), ink, "1, 3, ...", f"..., {dims}"))
 
 
 def _part(chosen: int | None, count: int, name: str) -> str:
@@ -272,23 +272,26 @@ def _part(chosen: int | None, count: int, name: str) -> str:
     return f"mean of {count} {name}s" if chosen is None else f"{name} {chosen} of {count}"
 
 
-def _looks(attention: Attention, layer: int | None) -> Table:
-    """By layer, or by head of one layer."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="What heads look at", title_justify="left")
-    table.title_style = "bold"
+def _looks(attention: Attention, layer: int | None, width: int) -> Table:
+    """By layer, or by head of one layer; on narrow terminals without the word at the end."""
+    wide = width >= 60
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), title="What heads look at")
+    table.title_justify, table.title_style = "left", "bold"
     looks = attention.looks()
-    for column in ("layer" if layer is None else "head", *looks, "entropy"):
+    for column in ("layer" if layer is None else "head", "prev.", "same", "next", "punct.", "bits"):
         table.add_column(column, justify="right", header_style="dim")
-    table.add_column("mostly", header_style="dim")
+    if wide:
+        table.add_column("mostly", header_style="dim")
     for row in range(attention.weights.shape[0 if layer is None else 1]):
         figures = {
             name: float(values[row].mean() if layer is None else values[layer - 1, row])
             for name, values in {**looks, "entropy": attention.entropy}.items()
         }
         bits = figures.pop("entropy")
-        most = max(figures, key=lambda name: figures[name])
         shares = [f"{share:.0%}" for share in figures.values()]
-        table.add_row(str(row + 1), *shares, f"{bits:.2f}", most if figures[most] >= _MOSTLY else "")
+        most = max(figures, key=lambda name: figures[name])
+        mostly = [most if figures[most] >= _MOSTLY else ""] if wide else []
+        table.add_row(str(row + 1), *shares, f"{bits:.2f}", *mostly)
     return table
 
 
