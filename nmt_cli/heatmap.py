@@ -83,11 +83,10 @@ def grid(
             drawn.append(" " * margin + "".join(" " + fit(heads, wide + 1) for _ in group) + "\n", "dim")
             for r, word in enumerate(rows):
                 drawn.append(fit(word, margin, right=True), "dim")
-                for _, weights in group:
-                    drawn.append(" ")
+                for place, (_, weights) in enumerate(group):
+                    drawn.append("  " + " " * (wide - cell * len(columns[part])) if place else " ")
                     for value in weights[r, part]:
                         _shade(drawn, value / (top or 1), cell, ink)
-                    drawn.append(" " * (wide + 1 - cell * len(columns[part])))
                 drawn.append("\n")
             drawn.append("\n")
     return _trimmed(drawn.append_text(legend(0, top, ink)))

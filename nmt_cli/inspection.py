@@ -67,21 +67,21 @@ class Attention:
         """What heads look at: shares of their attention, (L,H) each, by position and on punctuation."""
         marks = [is_punctuation(word) for word in self.columns]
         return {
-            "previous": self._diagonal(-1),
-            "same": self._diagonal(0),
-            "next": self._diagonal(1),
-            "punctuation": self.weights[..., marks].sum(-1).mean(-1),
+            "previous": _mean(np.diagonal(self.weights, -1, 2, 3)),  # over the rows that have a column there
+            "same": _mean(np.diagonal(self.weights, 0, 2, 3)),
+            "next": _mean(np.diagonal(self.weights, 1, 2, 3)),
+            "punctuation": _mean(self.weights[..., marks].sum(-1)),
         }
-
-    def _diagonal(self, offset: int) -> np.ndarray:
-        """The mean over the rows that have a column at this distance."""
-        along = np.diagonal(self.weights, offset, 2, 3)
-        return along.mean(-1) if along.shape[-1] else np.zeros(along.shape[:2])
 
     @property
     def elsewhere(self) -> float:
         """The share that goes to what is left out."""
         return float(1 - self.weights.sum(-1).mean()) if self.rows else 0.0
+
+
+def _mean(shares: np.ndarray) -> np.ndarray:
+    """(L,H,n) -> (L,H); 0 of nothing."""
+    return shares.sum(-1) / max(1, shares.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def position_table(recipe: Recipe, path: Path, length: int) -> np.ndarray:
         table = model.positions(min(length, recipe.model.max_positions))
     if table is None:
         raise NmtError(f"a model of the family {recipe.model.family} has no position encoding", "a transformer has one")
-    return table.double().numpy()
+    return table.detach().double().numpy()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -338,6 +338,7 @@ def _kind_table(attention: Attention) -> dict[str, Any]:
 
 def html_page(inspection: Inspection) -> str:
     """One page that needs nothing else. No `<` of the sentence's is left in it, so none can end the script."""
+    inspection.of(next(iter(inspection.attention), "cross"))  # there must be something to show
     template = Path(__file__).with_name("attention.html").read_text(encoding="utf-8")
     data = json.dumps(as_table(inspection), ensure_ascii=False).replace("<", "\\u003c")
     return template.replace("__DATA__", data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -173,6 +175,6 @@ def _print(console: Console, drawing: RenderableType, ascii_only: bool) -> None:
     with console.capture() as capture:
         console.print(drawing, crop=False)
     shown = capture.get()
-    if not console.is_terminal:  # what pads a line to a column is of no use in a file
-        shown = "".join(line.rstrip() + "\n" for line in shown.split("\n")[:-1])
+    if not sys.stdout.isatty():  # no colours, whatever FORCE_COLOR says, and no spaces at the ends of lines
+        shown = re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", shown), flags=re.M)
     typer.echo(to_ascii(shown) if ascii_only else shown, nl=False)
