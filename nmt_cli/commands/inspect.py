@@ -35,7 +35,9 @@ def inspect(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A run or its model/; for --schedule and --positions also a recipe.")
     ],
-    text: Annotated[str | None, typer.Argument(help="A sentence; - reads it from standard input.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="A sentence; - reads it from standard input.")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Look at this translation instead of the model's own.")] = None,
     kind: Annotated[
         Literal["cross", "encoder", "decoder"] | None,
@@ -61,8 +63,8 @@ def inspect(
 ) -> None:
     """Look into a model: what it is, what it attends to, how it searches.
 
-    nmt inspect MODEL                              parameters, vocabulary, training
-    nmt inspect MODEL "I like the green cat."      translation and attention
+    nmt inspect MODEL                            its parts and its training
+    nmt inspect MODEL "I like the green cat."    translation and attention
     nmt inspect MODEL "I like the green cat." --html page.html
     nmt inspect MODEL "I like the green cat." --beam
     nmt inspect RECIPE --schedule
