@@ -79,7 +79,7 @@ def _figures(about: dict[str, Any]) -> Table:
     model, vocab = dict(about["model"]), about["vocabulary"]
     table = _grid()
     languages = " to ".join(filter(None, (vocab["source_lang"], vocab["target_lang"])))
-    table.add_row("model", ", ".join(filter(None, (model.pop("family"), languages))))
+    table.add_row("model", Text(", ".join(filter(None, (model.pop("family"), languages)))))
     table.add_row("", Text(", ".join(f"{key} {value}" for key, value in model.items()), style="dim"))
     sizes = f"{vocab['source']:,} joint" if vocab["joint"] else f"{vocab['source']:,} and {vocab['target']:,}"
     symbols = f", symbols {' '.join(vocab['symbols'])}" if vocab["symbols"] else ""
@@ -104,7 +104,7 @@ def _parameters(about: dict[str, Any]) -> Table:
 def _memory(trained: dict[str, Any]) -> Table:
     """What the model itself knows of its training."""
     table = _grid("Training")
-    table.add_row("recipe", str(trained.get("recipe", "")))
+    table.add_row("recipe", Text(str(trained.get("recipe", ""))))
     if "step" in trained:
         table.add_row("trained", f"{trained['step']:,} steps, {trained['tokens']:,} target tokens")
         table.add_row("time", duration(60 * trained["minutes"]))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ from nmt_cli.search import SearchOptions, Step, search
 from nmt_cli.text import Normalization, is_blank, normalize, one_line
 from nmt_cli.vocab import BOS, EOS
 
-Kind = Literal["cross", "encoder", "decoder"]
 NAMES = {
     "cross": "cross-attention",
     "encoder": "self-attention of the encoder",

@@ -9,6 +9,7 @@ import math
 import os
 import pty
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -626,6 +627,7 @@ def test_a_family_without_positions(run, monkeypatch):
         (["cat " * 100], "the sentence has"),
         ([SENTENCE, "--target", "chat " * 100], "the target has"),
         (["caf\udce9"], "not UTF-8"),
+        ([SENTENCE, "--target", "caf\udce9"], "not UTF-8"),
         ([SENTENCE, "--heads", "--head", "1"], "--head has no meaning with --heads"),
         ([SENTENCE, "--beam", "--layer", "1"], "--layer has no meaning with --beam"),
         ([SENTENCE, "--format", "json", "--kind", "cross"], "--kind has no meaning with --format json"),
@@ -735,6 +737,7 @@ class Browser:
 
     def receive(self) -> dict:
         while b"\0" not in self.buffer:
+            assert select.select([self.read_end], [], [], 60)[0], "the browser says nothing for a minute"
             data = os.read(self.read_end, 1 << 16)
             assert data, "the browser has closed"
             self.buffer += data

@@ -117,7 +117,8 @@ def inspect(
         tree = show_tree(steps, trained.vocab.target.id_to_piece, options, console.width)
         _print(console, tree, ink == "ascii")
         return
-    found = inspection.inspect(trained, sentence, target, beam_size, pieces, special)
+    given = None if target is None else _utf8(target)
+    found = inspection.inspect(trained, sentence, given, beam_size, pieces, special)
     if html is not None:
         _write_page(html, inspection.html_page(found), force)
         messages().print(f"{html} is written: open it in a browser", soft_wrap=True)
@@ -150,14 +151,21 @@ def _sentence(text: str) -> str:
     from nmt_cli.errors import NmtError
     from nmt_cli.text import STDIN, read_lines
 
-    if text == "-":
-        lines = list(read_lines(STDIN))
-        if len(lines) > 1:
-            raise NmtError(f"standard input has {len(lines):,} lines, not one", "head -1 takes the first")
-        return lines[0] if lines else ""
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    if text != "-":
+        return _utf8(text)
+    lines = list(read_lines(STDIN))
+    if len(lines) > 1:
+        raise NmtError(f"standard input has {len(lines):,} lines, not one", "head -1 takes the first")
+    return lines[0] if lines else ""
+
+
+def _utf8(argument: str) -> str:
+    """Bytes that are not UTF-8 reach Python's arguments as lone surrogates."""
+    from nmt_cli.errors import NmtError
+
+    if any("\ud800" <= character <= "\udfff" for character in argument):
         raise NmtError("the sentence is not UTF-8", "is the terminal set to another encoding?")
-    return text
+    return argument
 
 
 def _write_page(path: Path, page: str, force: bool) -> None:
