@@ -13,6 +13,8 @@ import numpy as np
 
 SPACE = "▁"  # how SentencePiece writes the space before a word
 
+_JOINING = ("'", "’", "-", "\u2010", "\u2011")  # within a word
+
 
 @dataclass(frozen=True)
 class Word:
@@ -24,7 +26,8 @@ class Word:
 
 
 def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
-    """Pieces merged to words, which begin where a space was; with `punctuation`, that is a word of its own too.
+    """Pieces merged to words, which begin where a space was; with `punctuation`, that is a word of its own too, but not
+    the apostrophe of "j'aime" or the hyphen of "vis-à-vis".
 
     Where no spaces are written, as in Chinese, each piece is a word.
     """
@@ -35,10 +38,10 @@ def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
         or piece.startswith(SPACE)
         or _unspaced(piece)
         or _unspaced(pieces[index - 1])
-        or (punctuation and (_is_punctuation(piece) or _is_punctuation(pieces[index - 1])))
+        or (punctuation and (_parts(piece) or _parts(pieces[index - 1])))
     ]
-    if len(starts) > 1 and pieces[0] == SPACE and starts[1] == 1 and not pieces[1].startswith(SPACE):
-        del starts[1]  # a space of its own at the beginning belongs to what follows
+    # A space of its own belongs to what follows.
+    starts = [a for a in starts if a == 0 or pieces[a - 1] != SPACE or pieces[a].startswith(SPACE)]
     spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
     return [Word("".join(pieces[a:b]).replace(SPACE, " ").strip(), a, b) for a, b in spans]
 
@@ -55,7 +58,11 @@ def pharaoh(weights: np.ndarray) -> str:
     return " ".join(f"{source}-{target}" for source, target in pairs)
 
 
-def _is_punctuation(piece: str) -> bool:
+def _parts(piece: str) -> bool:
+    return is_punctuation(piece) and piece not in _JOINING
+
+
+def is_punctuation(piece: str) -> bool:
     text = piece.replace(SPACE, "")
     return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,11 @@ from safetensors.torch import save_file
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
+from nmt_cli import recipe
 from nmt_cli.checkpoint import Trained
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder
-from nmt_cli.model.transformer import Residual, Transformer
+from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
 from nmt_cli.text import write_text
 from nmt_cli.vocab import BOS, EOS, PAD, UNK
 
@@ -47,6 +49,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.decoder.projection.weight = _array(model.output_weight)
     for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
         side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
+    layer: Any  # of a ModuleList, which does not say of what
     for made, layer in zip(spec.encoder.layer, model.encoder, strict=True):
         _linear(made.self_attention.linear[0], layer.attention.qkv)
         _linear(made.self_attention.linear[1], layer.attention.output)
@@ -224,15 +227,15 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().float().contiguous().numpy()
 
 
-def _linear(made, layer) -> None:  # noqa: ANN001
+def _linear(made: Any, layer: nn.Linear) -> None:
     made.weight, made.bias = _array(layer.weight), _array(layer.bias)
 
 
-def _norm(made, around: Residual) -> None:  # noqa: ANN001
+def _norm(made: Any, around: Residual) -> None:
     made.gamma, made.beta = _array(around.norm.weight), _array(around.norm.bias)
 
 
-def _feed_forward(made, layer) -> None:  # noqa: ANN001
+def _feed_forward(made: Any, layer: EncoderLayer | DecoderLayer) -> None:
     _linear(made.linear_0, layer.feed_forward.inner)
     _linear(made.linear_1, layer.feed_forward.outer)
     _norm(made.layer_norm, layer.around_feed_forward)

@@ -61,7 +61,9 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optimizer]:
     """One, or with muon two, which share the parameters out; weight decay on matrices only."""
-    matrices, embeddings, vectors = [], [], []
+    matrices: list[nn.Parameter] = []
+    embeddings: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         looked_up = "embedding" in name or "positions" in name or name.startswith("output")
         (vectors if parameter.dim() < 2 else embeddings if looked_up else matrices).append(parameter)

@@ -66,3 +66,12 @@ def bin_label(low: int, high: int, longest: int) -> str:
     if low == high:
         return str(low)
     return f"{low}+" if high >= longest - 1 else f"{low}-{high}"
+
+
+# What the drawings of this toolkit are made of, and what looks like it in ASCII.
+_ASCII = str.maketrans("░▒▓█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─├●■×…", ".:*#_..::||...:###|+-|*#x~")
+
+
+def to_ascii(drawn: str) -> str:
+    """A drawing for terminals and fonts that have no blocks."""
+    return drawn.translate(_ASCII)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt_cli.alignment import SPACE, words_of
+from nmt_cli.alignment import SPACE, Word, words_of
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _PATTERN = re.compile(
@@ -120,7 +120,11 @@ def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
 
 
 def put_back(
-    pieces: Sequence[str], attention: np.ndarray, gaps: Sequence[Gap], boundaries: Sequence[int], decode: Callable
+    pieces: Sequence[str],
+    attention: np.ndarray,
+    gaps: Sequence[Gap],
+    boundaries: Sequence[int],
+    decode: Callable[[Word], str],
 ) -> str:
     """The translation, with everything back in its gap.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -79,6 +79,23 @@ class _Candidates:
     total: Tensor  # log p of the whole
 
 
+@dataclass(frozen=True)
+class Step:
+    """What one step of the search found and chose, for a sentence: `nmt inspect --beam` draws it.
+
+    The first four go by candidate, best first; an impossible one has total = -inf.
+    """
+
+    rows: list[int]  # which of the hypotheses kept by the step before it continues
+    tokens: list[int]
+    last: list[float]  # log p of the token
+    total: list[float]  # log p of the whole
+    # Candidates that stay open; in this order they are the rows of the next step. If there are too few, those that end
+    # or are impossible fill the places.
+    kept: list[int]
+    ended: list[int]  # candidates that ended and were set aside
+
+
 @torch.inference_mode()
 def search(
     models: Sequence[Seq2Seq],
@@ -86,15 +103,18 @@ def search(
     options: SearchOptions,
     prefixes: Sequence[Sequence[int]] | None = None,
     numbers: Sequence[int] | None = None,
+    watch: Callable[[Step], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best translations of each row of src (B,S), best first. Several models average their probabilities.
 
     A translation starts with its prefix, whose log p is part of its score. `numbers` (by default 0, 1, ...) are those
     of the sentences in the whole input: what is sampled for a sentence depends on its number and the seed, not on the
-    batch it comes in.
+    batch it comes in. `watch` is told of every step, if there is only one sentence.
     """
     if any(model.training for model in models):
         raise ValueError("search wants model.eval(): dropout would change the probabilities at random")
+    if watch is not None and len(src) != 1:
+        raise ValueError("one sentence at a time can be watched")
     if not len(src):
         return []
     sentences = _sentences(src, options, prefixes, numbers)
@@ -125,6 +145,8 @@ def search(
         chosen, totals = _survivors(found.total.masked_fill(ends, NEVER), options.width)
         best_open, ended = _report(totals, ends[:, : options.width] & (found.total[:, : options.width] > NEVER))
         _set_aside(ended, grown, found.total, alive, options.alpha)
+        if watch is not None:
+            watch(_seen(found, chosen, ended))
         # 5. Sentences that nothing can improve leave the batch.
         stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], position + 1, options)]
         left = len(stay) < len(alive)
@@ -329,3 +351,9 @@ def _set_aside(
         score = length_normalised(total, len(logprobs), alpha)
         finished = len(logprobs) < alive[b].limit
         alive[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
+
+
+def _seen(found: _Candidates, chosen: Tensor, ended: list[tuple[int, int]]) -> Step:
+    """For the only sentence of the batch, whose candidates' places are their numbers."""
+    row, token, last, total = (column[0].tolist() for column in (found.row, found.token, found.last, found.total))
+    return Step(row, token, last, total, chosen[0].tolist(), [c for _, c in ended])

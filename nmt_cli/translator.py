@@ -188,8 +188,8 @@ class Translator:
             for best in found:
                 output = self._output(ids, best, translation, shift)
                 assert best.attention is not None
-                pieces, kept = list(output.pieces), [*range(len(output.pieces))]
-                back = put_back(pieces, best.attention[kept], gaps, boundaries, self._spell(pieces))
+                pieces = list(output.pieces)
+                back = put_back(pieces, best.attention[: len(pieces)], gaps, boundaries, self._spell(pieces))
                 outputs.append(replace(output, text=one_line(back), alignment=()))
             if all_there(spans, outputs[0].text):
                 break
@@ -233,7 +233,7 @@ class Translator:
         return starts[int(np.argmax(looks))].start if starts else len(best.ids)
 
     def _output(self, source: tuple[int, ...], best: Hypothesis, translation: Translation, shift: int) -> Output:
-        ids, alignment = list(best.ids), ()
+        ids, alignment = list(best.ids), tuple[tuple[int, int], ...]()
         cut = cut_loop(best.ids, source)
         if cut is not None:
             translation.flags.add("loop")

@@ -12,7 +12,7 @@ import pytest
 from conftest import assert_user_error
 
 ROOT = Path(__file__).parent.parent
-VERBS = ["prepare", "train", "score", "recipes", "demo"]
+VERBS = ["prepare", "train", "translate", "score", "inspect", "export", "recipes", "demo"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([verb, "--help"] for verb in VERBS)])
@@ -34,6 +34,8 @@ def test_version(nmt):
         (["prepare", "--uot", "x"], "--uot"),
         (["train"], "recipe"),
         (["train", "demo", "--minutes", "soon"], "--minutes"),
+        (["inspect"], "model"),
+        (["inspect", "x", "y", "--kind", "self"], "--kind"),
         (["recipes", "none-such"], "there is no recipe none-such"),
         (["demo", "a", "b"], "b"),
     ],
@@ -121,4 +123,5 @@ def test_the_wheel_carries_the_recipes(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     for path in (ROOT / "recipes").glob("*.toml"):
         assert f"nmt_cli/recipes/{path.name}" in names
+    assert "nmt_cli/attention.html" in names
     assert not [name for name in names if name.startswith("tests")]

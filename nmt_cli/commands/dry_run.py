@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import typer
 
 from nmt_cli.plot import framed
@@ -15,7 +13,7 @@ from nmt_cli.text import STDIN
 
 def show_plan(recipe: Recipe) -> None:
     """Print it to stdout."""
-    parts = [_inputs(recipe), _model(recipe), _curve(recipe)]
+    parts = [_inputs(recipe), _model(recipe), rate_curve(recipe)]
     for part in parts:
         typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
     typer.echo(tables_toml(recipe_tables(recipe)), nl=False)
@@ -39,13 +37,12 @@ def _inputs(recipe: Recipe) -> str:
 def _model(recipe: Recipe) -> str:
     import torch
 
+    from nmt_cli.model.base import parameters_by_part
     from nmt_cli.model.build import build_model
 
     with torch.device("meta"):  # no memory is taken
         model = build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
-    parts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        parts[name.split(".")[0]] += parameter.numel()
+    parts = parameters_by_part(model)
     total = parts.total()
     listed = ", ".join(f"{name} {count:,}" for name, count in parts.items())
     train = recipe.train
@@ -56,7 +53,8 @@ def _model(recipe: Recipe) -> str:
     )
 
 
-def _curve(recipe: Recipe) -> str:
+def rate_curve(recipe: Recipe, width: int = 72) -> str:
+    """Also what `nmt inspect RECIPE --schedule` shows."""
     train = recipe.train
     last = train.steps or 10 * max(1, train.warmup)
     steps = [max(1, round(last * x / 59)) for x in range(60)]
@@ -64,4 +62,4 @@ def _curve(recipe: Recipe) -> str:
     title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
     if train.minutes or train.epochs or train.tokens:
         title = title.rstrip() + ", if the steps were the limit\n"
-    return title + framed(values, 72, 6, "step 1", f"{last:,}", "{:.2e}")
+    return title + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")

@@ -11,6 +11,8 @@ all a beam search needs to know about them; two dicts, because reordering hypoth
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -67,8 +69,20 @@ class Seq2Seq(nn.Module):
         features, weights = self.features(tgt_in, memory, attention)
         return self.project(features), weights
 
+    def positions(self, length: int) -> Tensor | None:
+        """(length,D): what is added to the embeddings of a source to say where they stand; None: no such thing."""
+        return None
+
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         return self.decode(tgt_in, self.encode(src))[0]
+
+
+def parameters_by_part(model: nn.Module) -> Counter[str]:
+    """Parts are what the model itself is made of: target_embedding, encoder, ..."""
+    parts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        parts[name.split(".")[0]] += parameter.numel()
+    return parts
 
 
 def count_parameters(model: nn.Module) -> int:

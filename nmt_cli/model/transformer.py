@@ -178,6 +178,9 @@ class Transformer(Seq2Seq):
     def output_weight(self) -> Tensor:
         return self.target_embedding.weight if self.output is None else self.output.weight
 
+    def positions(self, length: int) -> Tensor:
+        return self.source_positions(0, length, self.target_embedding.weight)
+
     def embed(
         self, ids: Tensor, table: nn.Embedding, positions: nn.Module, keep: Tensor | None = None, start: int = 0
     ) -> Tensor:

@@ -1,0 +1,174 @@
+"""Matrices as characters, for `nmt inspect`: pure functions from numbers and words to text.
+
+A number becomes a shade: of ASCII characters, of Unicode blocks or of a background colour. Words are measured in the
+cells that a terminal gives them, two for Chinese or an emoji, so that columns stay columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.color import Color
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+Ink = Literal["ascii", "blocks", "colour"]
+
+_RAMPS = {"ascii": " .:-=+*#%@", "blocks": " ░▒▓█"}
+# Viridis: even steps for the eye, also for eyes that see fewer colours, and it prints well in grey.
+_VIRIDIS = ((68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142), (31, 158, 137), (53, 183, 121),
+            (110, 206, 88), (181, 222, 43), (253, 231, 37))  # fmt: skip
+
+_LONGEST = 14  # cells of a word at the head of a column
+_SHORTEST = 3  # cells of a column
+
+
+def ink_of(console: Console, ascii_only: bool) -> Ink:
+    """How to shade here: in 256 colours or more, else in blocks; in ASCII if asked, or on a dumb terminal."""
+    if ascii_only or console.is_dumb_terminal:
+        return "ascii"
+    colours = console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
+    return "colour" if colours else "blocks"
+
+
+def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink) -> Text:
+    """weights (R,C), none negative, with the words of the rows on the left and those of the columns above.
+
+    Columns that do not fit into the width follow below, under a heading of their own.
+    """
+    margin = _margin(rows, width)
+    room = max(1, width - margin - 1)
+    widths = [min(room, max(_SHORTEST, min(_LONGEST, cell_len(word)))) for word in columns]
+    top = float(weights.max(initial=0.0))
+    drawn = Text()
+    for page in _pages(widths, room):
+        if len(page) < len(columns):
+            drawn.append(f"{page.start + 1}-{page.stop} of {len(columns)}\n", "dim")
+        drawn.append(" " * margin + "".join(" " + fit(columns[c], widths[c]) for c in page).rstrip() + "\n", "bold")
+        for word, values in zip(rows, weights, strict=True):
+            drawn.append(fit(word, margin, right=True), "bold")
+            for c in page:
+                drawn.append(" ")
+                _shade(drawn, values[c] / (top or 1), widths[c], ink, f"{100 * values[c]:.0f}")
+            drawn.append("\n")
+        drawn.append("\n")
+    return _trimmed(drawn.append_text(legend(0, top, ink)))
+
+
+def grid(
+    maps: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink
+) -> Text:
+    """Several small maps of the same words under their titles, as many beside each other as fit; shades compare."""
+    margin = min(10, _margin(rows, width))
+    room = max(1, width - margin - 1)
+    cell = 2 if 2 * len(columns) <= room else 1
+    most = max(1, room // cell)  # columns of a map
+    top = max(float(weights.max(initial=0.0)) for _, weights in maps)
+    drawn = Text()
+    for start in range(0, len(columns), most):
+        part = slice(start, min(start + most, len(columns)))
+        if most < len(columns):
+            drawn.append(f"{part.start + 1}-{part.stop} of {len(columns)}\n\n", "dim")
+        wide = min(room, max(cell * len(columns[part]), *(cell_len(title) for title, _ in maps)))
+        beside = max(1, (room + 2) // (wide + 2))
+        for first in range(0, len(maps), beside):
+            group = maps[first : first + beside]
+            drawn.append(" " * margin + "".join(" " + fit(title, wide + 1) for title, _ in group) + "\n", "bold")
+            heads = "".join(fit(word[:1], cell) for word in columns[part])
+            drawn.append(" " * margin + "".join(" " + fit(heads, wide + 1) for _ in group) + "\n", "dim")
+            for r, word in enumerate(rows):
+                drawn.append(fit(word, margin, right=True), "dim")
+                for place, (_, weights) in enumerate(group):
+                    drawn.append("  " + " " * (wide - cell * len(columns[part])) if place else " ")
+                    for value in weights[r, part]:
+                        _shade(drawn, value / (top or 1), cell, ink)
+                drawn.append("\n")
+            drawn.append("\n")
+    return _trimmed(drawn.append_text(legend(0, top, ink)))
+
+
+def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> Text:
+    """A matrix of any sign, (R,C), without words: a line to a row, columns at even distances if there are too many.
+
+    Rows are numbered; what the ends of a row mean is written below.
+    """
+    margin = len(str(len(values)))
+    count = min(values.shape[1], max(1, width - margin - 1))
+    columns = np.linspace(0, values.shape[1] - 1, count).round().astype(int)
+    low, high = float(values.min()), float(values.max())
+    drawn = Text()
+    for number, row in enumerate(values[:, columns], 1):
+        drawn.append(f"{number:>{margin}} ", "dim")
+        for value in row:
+            _shade(drawn, (value - low) / ((high - low) or 1), 1, ink)
+        drawn.append("\n")
+    gap = " " * max(1, count - len(left) - len(right))
+    drawn.append(" " * (margin + 1) + left + gap + right + "\n\n", "dim")
+    return _trimmed(drawn.append_text(legend(low, high, ink)))
+
+
+def legend(low: float, high: float, ink: Ink) -> Text:
+    """What the lightest and the darkest shade mean."""
+    drawn = Text(f"{low:.2g} ", style="dim")
+    steps = len(_VIRIDIS) if ink == "colour" else len(_RAMPS[ink])
+    for step in range(steps):
+        _shade(drawn, step / (steps - 1), 2, ink)
+    return drawn.append(f" {high:.2g}", "dim")
+
+
+def fit(text: str, width: int, right: bool = False) -> str:
+    """Exactly so many cells: padded, or cut with an ellipsis."""
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…" if width > 1 else set_cell_size(text, width)
+    gap = " " * (width - cell_len(text))
+    return gap + text if right else text + gap
+
+
+def _shade(drawn: Text, share: float, width: int, ink: Ink, figure: str = "") -> None:
+    """Append a cell; share goes from 0 to 1. Colours leave room for a figure; where it would be 0 it is left out."""
+    share = min(1.0, max(0.0, float(share)))
+    if ink == "colour":
+        shown = figure.center(width) if figure != "0" and len(figure) < width else " " * width
+        drawn.append(shown, Style(bgcolor=_viridis(share), color="black" if share > 0.6 else "bright_white"))
+    else:
+        ramp = _RAMPS[ink]
+        drawn.append(ramp[round(share * (len(ramp) - 1))] * width)
+
+
+def _viridis(share: float) -> Color:
+    place = share * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    mixed = [a + (b - a) * (place - low) for a, b in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True)]
+    return Color.from_rgb(*mixed)
+
+
+def _margin(rows: Sequence[str], width: int) -> int:
+    """Cells of the words on the left: a third of the width at most."""
+    return max(1, min(_LONGEST + 6, width // 3, max(map(cell_len, rows), default=1)))
+
+
+def _pages(widths: Sequence[int], room: int) -> list[range]:
+    """Columns that fit beside each other, each with a space before it."""
+    cuts, used = [0], 0
+    for c, width in enumerate(widths):
+        if used and used + 1 + width > room + 1:
+            cuts.append(c)
+            used = 0
+        used += 1 + width
+    return [range(a, b) for a, b in pairwise([*cuts, len(widths)])]
+
+
+def _trimmed(drawn: Text) -> Text:
+    """Without spaces at the ends of lines, unless they have a colour."""
+    lines = drawn.split("\n", allow_blank=True)
+    for line in lines:
+        if not any(isinstance(span.style, Style) for span in line.spans):
+            line.rstrip()
+    joined = Text("\n").join(lines)
+    joined.no_wrap, joined.overflow = True, "ignore"
+    return joined
