@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nmt_cli.checkpoint import load_model
 from nmt_cli.model.base import parameters_by_part
+from nmt_cli.model_folder import find_model
 from nmt_cli.plot import bar
 from nmt_cli.progress import duration, summary
 from nmt_cli.run import Entry, read_log

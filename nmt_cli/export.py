@@ -65,6 +65,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
         _norm(made.attention.layer_norm, layer.around_cross)
         _feed_forward(made.ffn, layer)
     if config.norm == "pre":
+        norm: Any  # not the identity that a post-norm model has
         for made, norm in (
             (spec.encoder.layer_norm, model.encoder_norm),
             (spec.decoder.layer_norm, model.decoder_norm),

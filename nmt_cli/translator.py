@@ -7,7 +7,7 @@ window of them in step and batches whatever they ask for.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -260,7 +260,7 @@ class Translator:
         weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
         return tuple(sorted((int(s) + shift, t) for t, s in enumerate(weights.argmax(1))))
 
-    def _spell(self, pieces: list[str]):
+    def _spell(self, pieces: list[str]) -> Callable[[Word], str]:
         ids = self.vocab.target.piece_to_id(pieces)
 
         def spell(word: Word) -> str:
