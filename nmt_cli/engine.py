@@ -23,8 +23,7 @@ class SearchOptions:
     beam: int = 5  # hypotheses kept for each sentence
     n_best: int = 1  # ... and returned; with `sample`, how many are drawn
     alpha: float = 1.0  # score = sum(log p) / length^alpha, EOS counted in both
-    # inf: stop only when no open hypothesis can win; else at patience * beam ended ones, if none is ahead (Kasai 2022)
-    patience: float = math.inf
+    patience: float = math.inf  # stop at so many times the beam of ended ones (Kasai 2022); inf: when none open can win
     max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
     max_extra: int = 10
     max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit

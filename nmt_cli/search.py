@@ -45,24 +45,20 @@ class _Sentence:
             return self.prefix[position]
         return EOS if position + 1 >= self.limit else None
 
-    def done(self, best_open: float, length: int, options: SearchOptions) -> bool:
-        """Can the open hypotheses of this length, the best with this log p, be forgotten?
+    def done(self, best_open: float, options: SearchOptions) -> bool:
+        """Can the open hypotheses, the best with this log p, be forgotten?
 
         Certainly if none can be among the n best any more: log p only falls, so none scores more than its log p now is
-        worth at the maximum length. With a finite patience already if so many have ended and none is ahead as it
-        stands: measured with patience 1, mean scores are within 0.001 of the certain ones, for up to 38 % less work.
+        worth at the maximum length. With a finite patience already when so many have ended, as in CTranslate2.
         """
         if not best_open > NEVER:  # nothing is open, or NaN comes from a model that has diverged
             return True
-        if options.beam == 1 and not options.sample:
-            return bool(self.ended)  # greedy: the first end is the end
         if options.sample or len(self.ended) < options.n_best:
             return False
-        worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
-        if length_normalised(best_open, self.limit, options.alpha) <= worst:
+        if options.beam == 1 or len(self.ended) >= options.patience * options.beam:
             return True
-        ahead = length_normalised(best_open, length, options.alpha) > worst
-        return len(self.ended) >= options.patience * options.beam and not ahead
+        worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
+        return length_normalised(best_open, self.limit, options.alpha) <= worst
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
         best = sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
@@ -148,7 +144,7 @@ def search(
         if watch is not None:
             watch(_seen(found, chosen, ended))
         # 5. Sentences that nothing can improve leave the batch.
-        stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], position + 1, options)]
+        stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], options)]
         left = len(stay) < len(alive)
         if left:
             alive = [alive[b] for b in stay]

@@ -210,12 +210,8 @@ def narrow_beam(model: Seq2Seq, row: Tensor, options: SearchOptions) -> list[tup
                     ended.append((ids[:-1], total / length**options.alpha))
             still_open = [(total, ids) for total, ids in candidates if ids[-1] != EOS][: options.beam]
             beam = [ids for _, ids in still_open]
-            if options.beam == 1 and ended:
-                break  # greedy
-            if still_open and len(ended) >= options.patience * options.beam:
-                worst = sorted(score for _, score in ended)[-options.n_best]
-                if still_open[0][0] / length**options.alpha <= worst:
-                    break
+            if ended and (options.beam == 1 or len(ended) >= options.patience * options.beam):
+                break
     return sorted(ended, key=lambda pair: -pair[1])[: options.n_best]
 
 
@@ -256,17 +252,16 @@ def test_stops_early_when_nothing_can_win():
 @pytest.mark.parametrize(
     ("best_open", "settings", "expected"),
     [
-        # Two have ended, with scores -0.5 and -1; those open have 2 tokens and may get 4.
+        # Two have ended, with scores -0.5 and -1; those open may get 4 tokens.
         (-8.0, {"n_best": 1, "alpha": 1.0}, True),  # -8/4 < -0.5
         (-8.0, {"n_best": 2, "alpha": 1.5}, True),  # -8/8 = -1
         (-8.0, {"n_best": 2, "alpha": 1.6}, False),  # -8/9.2 > -1
         (-8.0, {"n_best": 1, "alpha": 1.6}, True),  # ... < -0.5
         (-8.0, {"n_best": 3, "alpha": 1.0}, False),
-        (-1.1, {"n_best": 1, "beam": 2, "patience": 1}, True),  # a full beam has ended, and -1.1/2 is behind
-        (-0.9, {"n_best": 1, "beam": 2, "patience": 1}, False),  # ... -0.9/2 is ahead
+        (-1.1, {"n_best": 1, "beam": 2}, False),
+        (-1.1, {"n_best": 1, "beam": 2, "patience": 1}, True),  # a full beam has ended
         (-1.1, {"n_best": 1, "beam": 3, "patience": 1}, False),
         (-1.1, {"n_best": 1, "beam": 2, "patience": 1.5}, False),
-        (-1.1, {"n_best": 1, "beam": 2}, False),
         (-0.1, {"n_best": 1, "beam": 1}, True),  # greedy
         (-math.inf, {}, True),
         (math.nan, {}, True),
@@ -274,7 +269,7 @@ def test_stops_early_when_nothing_can_win():
 )
 def test_done(best_open, settings, expected):
     ended = [Hypothesis((), score, score, (score,), True) for score in (-0.5, -1.0)]
-    assert search_module._Sentence(4, (), [], ended).done(best_open, 2, SearchOptions(**settings)) == expected
+    assert search_module._Sentence(4, (), [], ended).done(best_open, SearchOptions(**settings)) == expected
 
 
 def test_greedy_is_the_naive_loop(model):

@@ -1,0 +1,116 @@
+"""How fast is `nmt translate`, whole, from start to end? python benchmarks/translate.py RUN TEXT [REFERENCE]
+
+    python benchmarks/translate.py runs/multi30k-en-de test_2016_flickr.en.gz test_2016_flickr.de.gz
+
+TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns: the torch engine; the ctranslate2 engine
+with float32 and int8; and a bare script that does nothing but call CTranslate2 on the same exported model with batches
+of 32 sentences sorted by length, once with CTranslate2's own patience of 1 and once with ours. Tokens are target
+pieces, ends included. Then a tenth of the lines, for how time and memory grow.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import sacrebleu
+
+from nmt_cli.model_folder import open_model
+from nmt_cli.parallel import cores
+from nmt_cli.text import read_lines
+
+LINES, ROUNDS = 10_000, 3
+
+BARE = """
+import resource, sys, time
+began = time.perf_counter()
+import ctranslate2, sentencepiece
+model, vocab, text, out, workers, patience = sys.argv[1:]
+sp = sentencepiece.SentencePieceProcessor(vocab)
+translator = ctranslate2.Translator(model, inter_threads=int(workers), intra_threads=1)
+lines = open(text, encoding="utf-8").read().split("\\n")[:-1]
+source = [pieces + ["</s>"] for pieces in sp.encode(lines, out_type=str)]
+found = translator.translate_batch(source, beam_size=5, max_batch_size=32, patience=float(patience), max_input_length=0)
+tokens = sum(len(result.hypotheses[0]) + 1 for result in found)
+with open(out, "w", encoding="utf-8") as stream:
+    stream.writelines(sp.decode(result.hypotheses[0]) + "\\n" for result in found)
+seconds = time.perf_counter() - began
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(f"{len(lines)} lines; {tokens} tokens; {seconds:.2f} s in all; {memory:.0f} MB at most")
+"""
+
+
+def ours(run: Path, text: Path, out: Path, *options: str) -> tuple[float, int]:
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(run), str(text), "--stats", *options]
+    with out.open("wb") as stream:
+        done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, text=True, check=True)
+    return figures(done.stderr)
+
+
+def bare(run: Path, text: Path, out: Path, patience: str) -> tuple[float, int]:
+    folder = open_model(run)
+    vocab = next(folder.path.glob("vocab/joint.model"), folder.path / "vocab/source.model")
+    command = [sys.executable, "-c", BARE, folder.ctranslate2, vocab, text, out, str(cores()), patience]
+    return figures(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+
+
+def figures(line: str) -> tuple[float, int]:
+    seconds, memory = re.search(r"([\d.]+) s in all; ([\d,]+) MB", line).groups()  # type: ignore[union-attr]
+    return float(seconds), int(memory.replace(",", ""))
+
+
+def main() -> None:
+    if len(sys.argv) < 3:
+        print("name a run and a text: python benchmarks/translate.py RUN TEXT [REFERENCE]")
+        return
+    run, source = Path(sys.argv[1]), list(read_lines(Path(sys.argv[2])))
+    references = list(read_lines(Path(sys.argv[3]))) if len(sys.argv) > 3 else None
+    target = open_model(run).vocab.target
+    with tempfile.TemporaryDirectory() as name:
+        folder, out = Path(name), Path(name) / "out"
+        texts = {}
+        for count in (LINES // 10, LINES):
+            texts[count] = folder / f"{count}.txt"
+            lines = (source * (count // len(source) + 1))[:count]
+            texts[count].write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        systems = {
+            "torch": lambda text: ours(run, text, out, "--engine", "torch"),
+            "torch, patience 1": lambda text: ours(run, text, out, "--engine", "torch", "--patience", "1"),
+            "ctranslate2": lambda text: ours(run, text, out, "--type", "float32"),
+            "ctranslate2, patience 1": lambda text: ours(run, text, out, "--type", "float32", "--patience", "1"),
+            "ctranslate2, int8": lambda text: ours(run, text, out, "--type", "int8"),
+            "bare script, patience 1.5": lambda text: bare(run, text, out, "1.5"),
+            "bare script, patience 1": lambda text: bare(run, text, out, "1"),
+        }
+        seconds: dict[str, list[float]] = {system: [] for system in systems}
+        memory, bleu, tokens = {}, {}, {}
+        for _ in range(ROUNDS):
+            for system, translate in systems.items():
+                spent, memory[system] = translate(texts[LINES])
+                seconds[system].append(spent)
+                found = out.read_text(encoding="utf-8").split("\n")[:-1]
+                assert len(found) == LINES
+                tokens[system] = sum(len(ids) + 1 for ids in target.encode(found))
+                if references:
+                    bleu[system] = sacrebleu.corpus_bleu(found[: len(references)], [references]).score
+        print(f"{LINES:,} lines, beam 5, {cores()} cores, start-up included; medians and best of {ROUNDS}")
+        base = statistics.median(seconds["bare script, patience 1"])
+        for system, times in seconds.items():
+            middle = statistics.median(times)
+            print(
+                f"{system:<28} {LINES / middle:>6.0f} lines/s {tokens[system] / middle:>7,.0f} tokens/s "
+                f"(best {tokens[system] / min(times):>7,.0f})  {base / middle:>5.2f}x of the bare script  "
+                f"{memory[system]:>5,} MB  " + (f"BLEU {bleu[system]:.2f}" if bleu else "")
+            )
+        for system in ("torch", "ctranslate2"):
+            spent, peak = systems[system](texts[LINES // 10])
+            grown = statistics.median(seconds[system]) / spent
+            print(f"{system}: 10 times the lines take {grown:.1f} times as long, {memory[system]} MB after {peak} MB")
+
+
+if __name__ == "__main__":
+    main()

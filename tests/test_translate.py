@@ -1,0 +1,737 @@
+"""`nmt translate` and `nmt export`: through the real command, on a small trained model, and engine against engine."""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from conftest import assert_user_error
+
+from nmt_cli.checkpoint import Trained, load_model
+from nmt_cli.ct2_engine import CTranslate2Engine
+from nmt_cli.demo.corpus import demo_corpus
+from nmt_cli.engine import Hypothesis, Request, SearchOptions
+from nmt_cli.export import to_ctranslate2, to_hf
+from nmt_cli.glossary import load_glossary
+from nmt_cli.model.build import build_model
+from nmt_cli.protect import protected, put_back, take_out
+from nmt_cli.recipe import Transformer
+from nmt_cli.segments import cut_loop, split_long
+from nmt_cli.stream import windows
+from nmt_cli.torch_engine import TorchEngine
+from nmt_cli.translator import Row, Settings, Translator
+from nmt_cli.vocab import BOS, EOS, PAD, UNK
+from nmt_cli.workers import Workers
+
+pytest.importorskip("ctranslate2")
+
+ENGINES = ["ctranslate2", "torch"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A run on part of the demo corpus, trained until it speaks; exported at the end, as every run is."""
+    folder = tmp_path_factory.mktemp("model")
+    pairs = demo_corpus()["train"][:4000]
+    for side, language in enumerate(("en", "fr")):
+        (folder / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    sets = ["model.dim=64", "model.heads=2", "model.ff=128", "model.encoder_layers=1", "model.decoder_layers=2"]
+    sets += ["model.dropout=0.0", "train.batch_tokens=512", "train.warmup=50", "train.lr=5e-3", "train.steps=250"]
+    sets += ["train.optimizer=muon", "train.valid_every=250", "train.valid_lines=20", "train.precision=fp32"]
+    options = [part for one in sets for part in ("--set", one)]
+    files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "800", "--out", "data")
+    for args in (("prepare", *files), ("train", "data", "--out", "run", *options)):
+        done = subprocess.run([sys.executable, "-m", "nmt_cli", *args], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "run/model/ctranslate2/model.bin").exists()
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def trained(model) -> Trained:
+    return load_model(model)
+
+
+TEST = demo_corpus()["test"]
+SENTENCES = [pair[0] for pair in TEST[:60]]
+
+
+def text_of(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines
+
+
+NASTY = [
+    (b"a\n\n \n\t\n\xe2\x80\x8b\nb", [1, 0, 0, 0, 0, 1]),
+    (b"", []),
+    (b"\n", [0]),
+    (b"the cat.\r\nthe dog.\r\n", [1, 1]),
+    (b"\xef\xbb\xbfthe cat.\n", [1]),
+    ("a\u2028b\nc\u0085d\ne\x0bf\x0cg\rh\n".encode(), [1, 1, 1]),
+    ("</s> <pad> <unk> <0x0A> ⁇\n".encode(), [1]),
+    ("😀\n%1$s\n".encode(), [1, 1]),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lines_in_lines_out(nmt, model, engine):
+    """All nasty inputs in one; and each alone in the fast engine below."""
+    whole = b"".join(
+        data.removeprefix(b"\xef\xbb\xbf") + (b"" if data.endswith(b"\n") or not data else b"\n") for data, _ in NASTY
+    )
+    result = nmt("translate", model, "--engine", engine, stdin=whole, env={"LC_ALL": "C"})
+    assert result.code == 0, result.err
+    lines = result.text.split("\n")
+    assert lines.pop() == ""
+    assert [bool(line) for line in lines] == [bool(flag) for _, flags in NASTY for flag in flags]
+    assert not any(c in result.text for c in "\r\0\u2028\u2029\u0085\x0b\x0c\x1b")
+
+
+@pytest.mark.parametrize(("data", "expected"), NASTY)
+def test_nasty_input(nmt, model, data, expected):
+    result = nmt("translate", model, stdin=data)
+    assert result.code == 0, result.err
+    assert [bool(line) for line in result.text.split("\n")[:-1]] == [bool(flag) for flag in expected]
+    assert result.text == "" or result.text.endswith("\n")
+
+
+def test_bad_utf8_is_named(nmt, model, write):
+    assert_user_error(nmt("translate", model, stdin=b"ok\n\xff\xfe\nok\n"), "standard input, line 2, byte 1: not UTF-8")
+    path = write("x.en", b"ok\nok\ncaf\xe9\n")
+    assert_user_error(nmt("translate", model, path), "x.en, line 3, byte 4")
+
+
+def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
+    """Promise 5, for both engines; with one rule to stop, one engine's text is the other's."""
+    order = list(range(len(SENTENCES)))
+    random.Random(1).shuffle(order)
+    expected = nmt("translate", model, "--patience", 1, stdin=text_of(SENTENCES)).text.splitlines()
+    assert len(set(expected)) > 30
+    for engine in ENGINES:
+        for options in (["--batch-tokens", 1, "--workers", 1], ["--batch-tokens", 100], ["--batch-tokens", 4000]):
+            if engine == "torch" and options[1] == 1:
+                continue  # the slowest of all; tests/test_search.py has batches of one
+            result = nmt(
+                "translate",
+                model,
+                "--patience",
+                1,
+                "--engine",
+                engine,
+                *options,
+                stdin=text_of([SENTENCES[n] for n in order]),
+            )
+            assert result.code == 0, result.err
+            assert result.text.splitlines() == [expected[n] for n in order], (engine, options)
+
+
+def test_it_translates(nmt, model, write):
+    source = write("test.en", text_of([pair[0] for pair in TEST[:200]]))
+    references = [pair[1] for pair in TEST[:200]]
+    bleu = {}
+    for kind in ("float32", "int8"):
+        found = nmt("translate", model, source, "--type", kind)
+        assert found.code == 0, found.err
+        bleu[kind] = sacrebleu.corpus_bleu(found.text.splitlines(), [references]).score
+    assert bleu["float32"] > 20
+    assert abs(bleu["float32"] - bleu["int8"]) < 0.5 + 0.02 * bleu["float32"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Streams
+
+
+def read_line(process: subprocess.Popen, seconds: float) -> bytes:
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    assert ready, "no answer"
+    return process.stdout.readline()
+
+
+def test_a_line_is_answered_before_the_end_of_input(model):
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for sentence in SENTENCES[:3]:
+        process.stdin.write(sentence.encode() + b"\n")
+        process.stdin.flush()
+        assert read_line(process, 60).endswith(b"\n")
+    process.stdin.close()
+    assert process.wait(30) == 0
+    assert process.stdout.read() == b"" and process.stderr.read() == b""
+
+
+def test_memory_is_bounded_on_endless_input(model):
+    """`yes` never ends; the reader stops after some lines, and nobody complains."""
+    nmt = f"{sys.executable} -m nmt_cli translate {model} --beam 1"
+    script = f"yes 'the cat.' | {nmt} | head -3000 | sort -u | wc -l; echo ${{PIPESTATUS[@]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stderr == "" and done.stdout.split()[0] == "1"
+    assert done.stdout.split()[2] in ("0", "141")
+
+
+def test_windows_grow_and_lose_nothing():
+    rows = list(range(20_000))
+    blocks = [rows[n : n + 3000] for n in range(0, len(rows), 3000)]
+    cut = list(windows(blocks))
+    assert [row for window in cut for row in window] == rows
+    assert len(cut[0]) <= 64 and max(map(len, cut)) <= 4096 and len(cut) < 20
+
+
+def test_windows_do_not_wait_and_pass_errors_on():
+    def slow():
+        for n in range(3):
+            yield [n]
+            time.sleep(0.2)
+        raise ValueError("broken")
+
+    seen = []
+    with pytest.raises(ValueError, match="broken"):
+        for window in windows(slow()):
+            seen.append(window)
+    assert seen == [[0], [1], [2]]
+
+
+def test_a_full_disk_is_an_error(model):
+    script = f"echo 'the cat.' | {sys.executable} -m nmt_cli translate {model} > /dev/full"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "the disk is full" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ctrl_c_is_quiet(model, engine):
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(text_of(SENTENCES))
+    process.stdin.flush()
+    assert read_line(process, 60)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and err == b""
+
+
+def test_the_fast_engine_starts_without_torch(model, tmp_path):
+    script = (
+        "import sys; sys.argv = ['nmt', 'translate', sys.argv[1]]\n"
+        "from nmt_cli.cli import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules, 'ctranslate2' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, model], input=b"the cat.\n", capture_output=True)
+    assert done.returncode == 0 and done.stderr.strip() == b"False True", done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Long lines and loops
+
+
+def test_a_long_line_is_split_and_named(nmt, model):
+    long = " ".join(SENTENCES[:40])
+    result = nmt("translate", model, stdin=text_of(["the cat.", long]))
+    assert result.code == 0 and result.err.startswith("warning: line 2 is too long for the model: translated in ")
+    assert len(result.text.splitlines()) == 2
+    alone = nmt("translate", model, stdin=text_of(SENTENCES[:40])).text.split()
+    assert abs(len(result.text.splitlines()[1].split()) - len(alone)) < 0.2 * len(alone)
+
+
+def test_a_line_of_a_hundred_thousand_letters(nmt, model):
+    result = nmt("translate", model, "--beam", 1, "--max-ratio", 0.1, stdin=b"x" * 100_000 + b"\nthe cat.\n")
+    assert result.code == 0 and len(result.text.splitlines()) == 2 and "line 1" in result.err
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a b c", ["a b c"]),
+        ("a b c. d e f.", ["a b c.", "d e f."]),
+        ("a b. c d. e f.", ["a b. c d.", "e f."]),
+        ("a b c, d e f", ["a b c,", "d e f"]),
+        ("a b c d e f", ["a b c d", "e f"]),
+        ('"a b c!" d e? f', ['"a b c!"', "d e? f"]),
+    ],
+)
+def test_split_long(text, parts):
+    assert split_long(text, 4, words) == parts
+
+
+def test_split_long_without_any_place_to_cut():
+    parts = split_long("x" * 1001, 10, len)
+    assert "".join(parts) == "x" * 1001 and max(map(len, parts)) <= 10
+    assert split_long("。".join(["一二三"] * 9), 8, len)[0] == "一二三。一二三。"
+
+
+@pytest.mark.parametrize(
+    ("ids", "source", "expected"),
+    [
+        ("abcabcabcabc", "x", "abc"),
+        ("xabababababy", "x", "xaby"),
+        ("aaaa", "x", "a"),
+        ("aaab", "x", None),
+        ("ha ha ha ha ha", "he he he he he", None),  # the source does it too
+        ("aaaabbbb", "x", "ab"),
+        ("", "x", None),
+    ],
+)
+def test_loops(ids, source, expected):
+    found = cut_loop(ids, source)
+    assert found == (None if expected is None else tuple(expected))
+
+
+def test_a_loop_is_cut_and_flagged(nmt, model):
+    """A translation that may not end yet repeats itself."""
+    result = nmt(
+        "translate", model, "--beam", 1, "--min-length", 40, "--max-ratio", 9, "--format", "jsonl", stdin=b"the cat.\n"
+    )
+    assert result.code == 0
+    flags = json.loads(result.text)["flags"]
+    assert set(flags) & {"loop", "unfinished"} and "line 1" in result.err
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What must survive
+
+SURVIVORS = [
+    "{name}",
+    "%1$s",
+    "%(x)d",
+    "<b>",
+    "</b>",
+    "https://a.b/c?d=e&f",
+    "me@x.org",
+    "😀👍🏽",
+    "北京",
+    "Zoë-Ŵ",
+    "12,345.67",
+    "⁇",
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_everything_survives(nmt, model, engine):
+    lines = [f"the {thing} sees the dog near {thing} today." for thing in SURVIVORS]
+    lines += [" ".join(SURVIVORS), "see <a href='x y'>the cat</a>, {0} and {1}!"]
+    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    for thing, line in zip(SURVIVORS, result.text.splitlines(), strict=False):
+        assert line.count(thing) >= 2, (thing, line)
+    assert all(thing in result.text.splitlines()[-2] for thing in SURVIVORS)
+    assert all(thing in result.text.splitlines()[-1] for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
+
+
+def test_without_protection_the_model_is_alone(nmt, model):
+    result = nmt("translate", model, "--no-protect", stdin="the {name} sees 北京.\n".encode())
+    assert result.code == 0 and "北京" not in result.text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Hello {name}!", ["{name}"]),
+        ("100 % sure, 50% off, %d of %5.2f", ["100", "50", "%d", "%5.2f"]),
+        ("Go to https://x.org/a_(b)?c=1.", ["https://x.org/a_(b)?c=1"]),
+        ("mail a.b+c@d-e.org, now", ["a.b+c@d-e.org"]),
+        ("a < b and b > c", []),
+        ("x &amp; y &#39; & z", ["&amp;", "&#39;"]),
+        ("in 1999 at 10:30 there were 3 cats, B2B", ["1999", "10:30"]),
+        ("Zoë saw 北京 today", ["Zoë", "北", "京"]),
+        ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
+        ("@user likes #nmt", ["@user", "#nmt"]),
+        ("no trouble here.", []),
+    ],
+)
+def test_what_is_protected(text, wanted):
+    assert [span.wanted for span in protected(text, lambda character: character not in "ë北京")] == wanted
+
+
+def test_a_number_may_be_written_otherwise():
+    (span,) = protected("1,234.50 euros", lambda _: True)
+    assert span.count_in("1.234,50 Euro") == 1 and span.count_in("1 234,50") == 1
+    assert span.count_in("1.234") == 0 and span.count_in("91.234,50") == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "attention", "expected"),
+    [
+        # the translation word for word, so attention is the identity
+        ("see {x} now .", "voir maintenant .", "identity", "voir {x} maintenant ."),
+        ("{x} see now", "voir maintenant", "identity", "{x} voir maintenant"),
+        ("see now {x}", "voir maintenant", "identity", "voir maintenant {x}"),
+        ("see <b>now</b> .", "voir maintenant .", "identity", "voir <b>maintenant</b> ."),
+        # ... the other way round
+        ("see now {x} .", "maintenant voir .", "swapped", "maintenant voir {x} ."),
+    ],
+)
+def test_where_things_are_put_back(source, target, attention, expected):
+    rest, gaps = take_out(source, protected(source, lambda _: True))
+    pieces = ["▁" + word for word in target.split()]
+    weights = np.eye(len(pieces), len(rest.split()) + 1)
+    if attention == "swapped":
+        weights[[0, 1]] = weights[[1, 0]]
+    boundaries = [len(rest[: gap.at].split()) for gap in gaps]
+    assert put_back(pieces, weights, gaps, boundaries, lambda word: word.text) == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Formats, prefixes, scores, glossary
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_jsonl(nmt, model, engine, trained):
+    options = ("--format", "jsonl", "--n-best", 3, "--align", "--tokens", "--engine", engine)
+    result = nmt("translate", model, *options, stdin=text_of([SENTENCES[0], "", SENTENCES[1]]))
+    assert result.code == 0, result.err
+    first, blank, last = map(json.loads, result.text.splitlines())
+    assert [first["line"], blank["line"], last["line"]] == [1, 2, 3]
+    assert blank == {"line": 2, "source": "", "translation": "", "n_best": [], "flags": []}
+    for entry in (first, last):
+        assert entry["translation"] == entry["n_best"][0]["text"] and len(entry["n_best"]) == 3
+        scores = [best["score"] for best in entry["n_best"]]
+        assert scores == sorted(scores, reverse=True)
+        for best in entry["n_best"]:
+            assert trained.vocab.target.decode(best["tokens"]) == best["text"]
+            assert len(best["token_logprobs"]) == len(best["tokens"]) + 1
+            assert sum(best["token_logprobs"]) == pytest.approx(best["logprob"], abs=1e-3)
+            assert best["logprob"] / len(best["token_logprobs"]) == pytest.approx(best["score"], abs=1e-4)
+            pairs = [tuple(map(int, pair.split("-"))) for pair in best["alignment"].split()]
+            assert sorted(t for _, t in pairs) == list(range(len(best["text"].split())))
+            assert all(0 <= s < len(entry["source"].split()) for s, _ in pairs)
+
+
+def test_tsv(nmt, model):
+    result = nmt("translate", model, "--format", "tsv", "--n-best", 2, stdin=text_of([SENTENCES[0], ""]))
+    rows = [line.split("\t") for line in result.text.splitlines()]
+    assert [(row[0], row[1]) for row in rows] == [("1", "1"), ("1", "2"), ("2", "1")]
+    assert float(rows[0][2]) >= float(rows[1][2]) and rows[2][3] == ""
+    assert rows[0][3] == nmt("translate", model, stdin=text_of([SENTENCES[0]])).text.rstrip("\n")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_given_translations_are_scored(nmt, model, write, engine):
+    """What the search says of its own translation is what force decoding says of it."""
+    found = nmt("translate", model, "--format", "jsonl", "--alpha", 0.6, "--no-protect", stdin=text_of(SENTENCES[:8]))
+    entries = [json.loads(line) for line in found.text.splitlines()]
+    source, target = write("s.en", text_of(SENTENCES[:8])), write("t.fr", text_of([e["translation"] for e in entries]))
+    options = ("--score-only", "--alpha", 0.6, "--engine", engine)
+    beside = nmt("translate", model, source, "--target", target, *options)
+    assert beside.code == 0, beside.err
+    assert [float(line) for line in beside.text.split()] == pytest.approx(
+        [e["n_best"][0]["score"] for e in entries], abs=1e-3
+    )
+    tsv = text_of([f"{e['source']}\t{e['translation']}" for e in entries])
+    assert nmt("translate", model, *options, stdin=tsv).text == beside.text
+
+
+def test_score_only_mistakes(nmt, model, write):
+    short = write("short.fr", "un\n")
+    two = text_of(["a", "b"])
+    assert_user_error(
+        nmt("translate", model, "--score-only", "--target", short, stdin=two), "short.fr has only 1 lines"
+    )
+    assert_user_error(nmt("translate", model, "--score-only", stdin=two), "line 1: 1 column, but a TSV")
+    assert_user_error(nmt("translate", model, "--target", short), "--score-only")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_forced_prefix(nmt, model, write, engine):
+    prefixes = write("p.fr", "Le chat\n\nDemain\n")
+    result = nmt("translate", model, "--prefix-file", prefixes, "--engine", engine, stdin=text_of(SENTENCES[:3]))
+    assert result.code == 0, result.err
+    lines = result.text.splitlines()
+    assert lines[0].startswith("Le chat") and lines[2].startswith("Demain")
+    assert lines[1] == nmt("translate", model, stdin=text_of(SENTENCES[1:2])).text.rstrip("\n")
+    more = write("q.fr", "Le\n" * 4)
+    result = nmt("translate", model, "--prefix-file", more, stdin=text_of(SENTENCES[:3]))
+    assert result.code == 1 and "has more lines than the input's 3" in result.err
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_glossary(nmt, model, write, engine):
+    terms = {"dog": "clebs", "garden": "jardinet", "cat": "matou"}
+    glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
+    lines = ["The dog sees the cat.", "The cat is in the garden.", "The Dog.", "Nothing of that."]
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    for source, found in zip(lines, result.text.splitlines(), strict=True):
+        for term, target in terms.items():
+            assert (target in found) == (term in source.lower()), (source, found)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("dog\n", "line 1: 1 column"),
+        ("dog\tchien\ndog\tclebs\n", 'line 2: "dog" has two translations'),
+        ("dog\t \n", "line 1: a side of the entry is blank"),
+        ("\n", "is empty"),
+    ],
+)
+def test_bad_glossaries(nmt, model, write, content, message):
+    assert_user_error(nmt("translate", model, "--glossary", write("g.tsv", content), stdin=b"a\n"), message)
+
+
+def test_terms_are_whole_words_and_the_longest_wins(write):
+    glossary = load_glossary(write("g.tsv", "cat\tA\nblack cat\tB\n猫\tC\nc++\tD\n"), "nfc")
+    found = [(span.start, span.wanted) for span in glossary.find("Black cat, cats, CAT, 黒猫だ c++ concat")]
+    assert found == [(0, "B"), (17, "A"), (23, "C"), (26, "D")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Workers, shards, files
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_workers_keep_the_order(nmt, model, engine):
+    options = ("--engine", engine, "--batch-tokens", 100)
+    one, three = (nmt("translate", model, *options, "--workers", n, stdin=text_of(SENTENCES)) for n in (1, 3))
+    assert one.code == three.code == 0 and one.text == three.text
+
+
+def test_shards_make_up_the_whole(nmt, model, write):
+    path = write("x.en", text_of(SENTENCES[:20]))
+    whole = nmt("translate", model, path, "--format", "tsv").out
+    assert (
+        b"".join(nmt("translate", model, path, "--format", "tsv", "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+    )
+
+
+def test_several_files_are_one_input(nmt, model, write):
+    one, two = write("1.en", text_of(SENTENCES[:3])), write("2.en", text_of(SENTENCES[3:5]))
+    found = nmt("translate", model, one, two)
+    assert found.text == nmt("translate", model, "-", stdin=text_of(SENTENCES[:5])).text
+
+
+def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
+    good, bad = write("a.en", text_of(SENTENCES[:2])), write("b.en", b"ok\n\xff\n")
+    assert nmt("translate", model, bad, "--out", "x.fr").code == 1
+    assert not list(tmp_path.glob("*x.fr*"))
+    result = nmt("translate", model, good, "--out", "x.fr")
+    assert result.code == 0 and result.out == b""
+    before = (tmp_path / "x.fr").read_bytes()
+    assert before == nmt("translate", model, good).out
+    assert_user_error(nmt("translate", model, bad, "--out", "x.fr"), "x.fr exists", "--force")
+    assert_user_error(nmt("translate", model, bad, "--out", "no/x.fr"), "there is no folder no")
+    assert (tmp_path / "x.fr").read_bytes() == before
+
+
+def test_stats_are_on_stderr(nmt, model):
+    result = nmt("translate", model, "--stats", stdin=text_of(SENTENCES[:2]))
+    assert len(result.text.splitlines()) == 2
+    for part in ("2 lines", "lines/s", "tokens/s", "start-up", "first line after", "MB at most", "ctranslate2"):
+        assert part in result.err
+
+
+MISTAKES = [
+    (["--n-best", 2], "does not fit on one line"),
+    (["--align"], "does not fit on one line"),
+    (["--tokens", "--format", "tsv"], "only in jsonl"),
+    (["--beam", 2, "--n-best", 3, "--format", "tsv"], "n_best must be at most beam"),
+    (["--beam", 0], "--beam"),
+    (["--shard", "1/2"], "--shard needs a file"),
+    (["--shard", "3/2"], "not of the form"),
+    (["none.en"], "there is no file none.en"),
+    (["-", "-"], "named twice"),
+    (["--prefix-file", "none.fr"], "there is no file none.fr"),
+    (["--engine", "ctranslate2", "--sample"], "ctranslate2 engine cannot be used"),
+    (["--engine", "torch", "--type", "int8"], "no --type int8"),
+    (["--type", "int9"], "int9 is none of"),
+    (["--device", "cuda", "--engine", "torch"], "cuda"),
+    (["--score-only", "--n-best", 2, "--format", "tsv"], "--score-only goes without"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MISTAKES)
+def test_mistakes(nmt, model, options, message):
+    assert_user_error(nmt("translate", model, *options, stdin=b"a\n"), message)
+
+
+@pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])
+def test_no_model(nmt, name, message):
+    assert_user_error(nmt("translate", name), message)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Engine against engine
+
+
+def opinionated(trained: Trained, **changes) -> Trained:
+    """Random weights on the toy's vocabulary; what may never be written is made improbable."""
+    settings = {"dim": 32, "heads": 4, "ff": 48, "encoder_layers": 2, "decoder_layers": 3, "max_positions": 64}
+    config = Transformer(**{**settings, **changes})
+    torch.manual_seed(1)
+    model = build_model(config, *trained.vocab.sizes).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        model.output_weight *= 3
+        model.output_weight[[PAD, UNK, BOS]] = 0
+    return Trained(model, trained.vocab, replace(trained.recipe, model=config), {})
+
+
+VARIANTS = [
+    {"norm": "pre", "tie": "all"},
+    {"norm": "post", "tie": "all"},
+    {"norm": "pre", "tie": "none", "positions": "learned", "activation": "gelu"},
+    {"norm": "post", "tie": "target", "positions": "learned", "activation": "swish"},
+]
+
+
+def both_engines(trained: Trained, folder: Path) -> tuple[TorchEngine, CTranslate2Engine]:
+    to_ctranslate2(trained, folder / "ct2")
+    torch_engine = TorchEngine.__new__(TorchEngine)
+    torch_engine.models, torch_engine.device = [trained.model], torch.device("cpu")
+    return torch_engine, CTranslate2Engine(folder / "ct2", trained.vocab, "float32", "cpu", 1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v['norm']}-{v['tie']}")
+def test_both_engines_find_the_same(trained, tmp_path, variant):
+    """n-best texts, scores and attention, with and without prefixes, greedy and by beam, with the same rule to stop."""
+    reference, fast = both_engines(opinionated(trained, **variant), tmp_path)
+    sources = sorted(trained.vocab.encode_source(SENTENCES[:12]), key=len)
+    wide = {"patience": 1.0}
+    for options in (
+        SearchOptions(beam=1),
+        SearchOptions(beam=4, n_best=3, alpha=0.7, **wide),
+        SearchOptions(beam=5, alpha=1.2, **wide),
+    ):
+        for prefix in ((), (20, 30)):
+            requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
+            a, b = reference.translate(requests, options), fast.translate(requests, options)
+            for ours, theirs in zip(a, b, strict=True):
+                assert [h.ids for h in ours] == [h.ids for h in theirs]
+                assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+                for one, two in zip(ours, theirs, strict=True):
+                    assert one.token_logprobs == pytest.approx(two.token_logprobs, abs=1e-3)
+                    width = two.attention.shape[1]
+                    np.testing.assert_allclose(
+                        one.attention[: len(one.ids), :width], two.attention[: len(one.ids)], atol=1e-4
+                    )
+    pairs = [(source, source[::-1][:9]) for source in sources]
+    for one, two in zip(reference.score(pairs, 0.5), fast.score(pairs, 0.5), strict=True):
+        assert one.score == pytest.approx(two.score, abs=1e-4)
+
+
+def test_the_trained_model_in_both_engines(model, trained):
+    reference = TorchEngine([model], "cpu")
+    fast = CTranslate2Engine(model / "model/ctranslate2", trained.vocab, "float32", "cpu", 1)
+    requests = [Request(tuple(ids)) for ids in sorted(trained.vocab.encode_source(SENTENCES), key=len)]
+    options = SearchOptions(n_best=3, forbidden=(UNK,), patience=1.0)
+    for ours, theirs in zip(reference.translate(requests, options), fast.translate(requests, options), strict=True):
+        assert [h.ids for h in ours] == [h.ids for h in theirs]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
+    # By default the reference stops when it is certain, and CTranslate2, which cannot, late: rarely too early.
+    options = SearchOptions(forbidden=(UNK,))
+    ours, theirs = ([found[0] for found in engine.translate(requests, options)] for engine in (reference, fast))
+    assert all(one.score >= two.score - 1e-4 for one, two in zip(ours, theirs, strict=True))
+    assert sum(one.ids != two.ids for one, two in zip(ours, theirs, strict=True)) <= 0.1 * len(requests)
+
+
+def test_sampling_and_ensembles(nmt, model):
+    sample = ("--sample", "--top-k", 10, "--seed", 7)
+    one, two = (nmt("translate", model, *sample, stdin=text_of(SENTENCES[:4])) for _ in range(2))
+    assert one.code == 0 and one.text == two.text
+    assert one.text != nmt("translate", model, *sample[:-1], 8, stdin=text_of(SENTENCES[:4])).text
+    both = nmt("translate", model, "--ensemble", model, stdin=text_of(SENTENCES[:4]))
+    assert both.text == nmt("translate", model, stdin=text_of(SENTENCES[:4])).text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The translator, with an engine that is easy to foresee
+
+
+class Echo:
+    """Writes the source, by a joint vocabulary, and attends to what it copies; a sentence of `lose` it drops."""
+
+    name = "echo"
+
+    def __init__(self, lose: int = -1) -> None:
+        self.lose, self.seen = lose, []
+
+    def translate(self, requests, options):
+        self.seen.append(requests)
+        found = []
+        for request in requests:
+            ids = tuple(index for index in request.source if index not in (UNK, self.lose))
+            weights = np.zeros((len(ids) + 1, len(request.source) + 1))
+            kept = [n for n, index in enumerate(request.source) if index not in (UNK, self.lose)]
+            weights[np.arange(len(kept)), kept] = 1
+            found.append([Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, weights)])
+        return found
+
+    def score(self, pairs, alpha):
+        raise NotImplementedError
+
+
+def test_the_translator_batches_by_length_and_keeps_the_order(trained):
+    engine = Echo()
+    translator = Translator(Workers(engine, 1, False), trained.vocab, Settings(SearchOptions(), 40, 200))
+    lines = ["the cat.", "", *SENTENCES[:9], "x {name} y."]
+    found = translator.translate([Row(n, line) for n, line in enumerate(lines, 1)])
+    assert [one.row.number for one in found] == list(range(1, len(lines) + 1))
+    assert found[1].text == "" and "{name}" in found[-1].text
+    for batch in engine.seen:
+        assert len(batch) == 1 or len(batch) * (max(len(request.source) for request in batch) + 1) <= 40
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Export
+
+
+def test_export_mistakes_and_force(nmt, model, tmp_path):
+    assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
+    assert_user_error(nmt("export", model, "--to", "hf"), "--out must say")
+    assert_user_error(nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int9"), "int9 is none of")
+    assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for ctranslate2")
+    assert_user_error(nmt("export", model, "--to", "onnx"), "onnx")
+    assert not (tmp_path / "x").exists()
+    assert nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int8").code == 0
+    size = (model / "model/ctranslate2/model.bin").stat().st_size
+    assert (tmp_path / "x/model.bin").stat().st_size < 0.5 * size
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"norm": "post", "tie": "all"},
+        {"norm": "post", "tie": "none", "activation": "gelu"},
+        {"norm": "pre", "tie": "all", "activation": "swish"},
+        {"norm": "pre", "tie": "all", "positions": "learned"},
+    ],
+)
+def test_transformers_gives_the_same_logits(trained, tmp_path, variant, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
+    ours = opinionated(trained, **variant)
+    to_hf(ours, tmp_path / "hf")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    src = torch.tensor([[5, 6, 7, 8, EOS], [9, 10, EOS, PAD, PAD]])
+    tgt = torch.tensor([[BOS, 5, 6, 9], [BOS, 7, 7, 7]])
+    with torch.no_grad():
+        logits = theirs(input_ids=src, attention_mask=(src != PAD).long(), decoder_input_ids=tgt).logits
+        torch.testing.assert_close(ours.model(src, tgt), logits, atol=1e-5, rtol=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert tokenizer(SENTENCES[0]).input_ids == [*trained.vocab.encode_source(SENTENCES[:1])[0], EOS]
+
+
+@pytest.mark.parametrize("variant", [{"norm": "post", "positions": "learned"}, {"norm": "pre", "tie": "none"}])
+def test_transformers_has_nothing_that_fits(trained, tmp_path, variant):
+    from nmt_cli.errors import NmtError
+
+    with pytest.raises(NmtError, match="transformers has no"):
+        to_hf(opinionated(trained, **variant), tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
