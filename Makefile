@@ -10,13 +10,15 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 	$(BIN)/nmt demo
 	$(BIN)/nmt prepare demo
 	$(BIN)/nmt train demo
+	$(BIN)/nmt translate runs/demo demo/test.en | $(BIN)/nmt score - --ref demo/test.fr
+	$(BIN)/nmt inspect runs/demo "I like the green cat."
 	@echo
-	@echo "demo/ is the corpus, runs/demo/data the prepared data,"
-	@echo "runs/demo/model the model. To try next:"
-	@echo "  $(BIN)/nmt train demo --minutes 3   # go on with it"
-	@echo "  $(BIN)/nmt train demo --dry-run     # what the recipe says"
-	@echo "  $(BIN)/nmt recipes                  # other experiments"
-	@echo "  $(BIN)/nmt prepare --help           # your own files"
+	@echo "demo/ is the corpus, runs/demo/data the prepared data, runs/demo/model the model. To try next:"
+	@echo "  echo 'The cat is in the garden.' | $(BIN)/nmt translate runs/demo"
+	@echo "  $(BIN)/nmt inspect runs/demo                # what the model is"
+	@echo "  $(BIN)/nmt train demo --minutes 3           # go on with it"
+	@echo "  $(BIN)/nmt recipes                          # other experiments"
+	@echo "  $(BIN)/nmt prepare --help                   # your own files"
 
 test: $(STAMP)  ## install, then run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal

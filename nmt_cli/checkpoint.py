@@ -1,10 +1,11 @@
 """What a run leaves on disk, all of it safetensors, JSON and TOML, and each folder there whole or not at all.
 
 RUN/recipe.toml                  the resolved recipe
+RUN/vocab/                       the pieces
 RUN/log.jsonl                    every figure
 RUN/checkpoints/step-N/          model.safetensors, optimizer.safetensors, state.json; averaged.safetensors with EMA
 RUN/checkpoints/best, last       links to two of them
-RUN/model/                       all that translation needs: weights, recipe.toml, vocab/, about.json
+RUN/model/                       all that translation needs (model_folder.py)
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ _PATTERN = re.compile(
 # A number may be written in another way: what counts is its digits. One digit alone may become a word.
 _NUMBER = re.compile(r"(?<!\w)\d(?:[.,:/\u00a0\u202f]?\d)+(?!\w)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
-_LETTERS_BELOW = "\u2e80"  # where the scripts begin that are written without spaces
+_UNSPACED = "\u2e80"  # where the scripts begin that are written without spaces
+_WORD = re.compile(r"[^\W\u2e80-\U0010ffff]+(?:[-'’][^\W\u2e80-\U0010ffff]+)*")
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,11 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
 
 def _around(text: str, index: int) -> Span:
     """An unknown letter is known by the word that it stands in: the rest of a name is no use without it."""
-    start, stop = index, index + 1
-    if text[index].isalpha() and text[index] < _LETTERS_BELOW:
-        while start and text[start - 1].isalnum() and text[start - 1] < _LETTERS_BELOW:
-            start -= 1
-        while stop < len(text) and text[stop].isalnum() and text[stop] < _LETTERS_BELOW:
-            stop += 1
-    return Span(start, stop, text[start:stop])
+    if text[index] < _UNSPACED:
+        for word in _WORD.finditer(text):
+            if word.start() <= index < word.end():
+                return Span(word.start(), word.end(), word[0])
+    return Span(index, index + 1, text[index])
 
 
 def without_overlaps(spans: Sequence[Span]) -> list[Span]:

@@ -16,7 +16,7 @@ def renderer(form: str, alpha: float, align: bool, tokens: bool, score_only: boo
     if form == "tsv":
         return lambda translation: _tsv(translation, alpha, align)
     if score_only:
-        return lambda translation: f"{translation.outputs[0].score(alpha):.6f}\n"
+        return lambda translation: f"{translation.outputs[0].score(alpha):.4f}\n"
     return lambda translation: translation.text + "\n"
 
 
@@ -24,7 +24,7 @@ def _tsv(translation: Translation, alpha: float, align: bool) -> str:
     """line, rank, score, translation and perhaps the alignment; a blank line of input has one row too."""
     rows = []
     for rank, output in enumerate(translation.outputs or [Output("")], 1):
-        columns = [str(translation.row.number), str(rank), f"{output.score(alpha):.6f}", output.text]
+        columns = [str(translation.row.number), str(rank), f"{output.score(alpha):.4f}", output.text]
         rows.append("\t".join([*columns, *([_pharaoh(output)] if align else [])]) + "\n")
     return "".join(rows)
 
@@ -32,9 +32,10 @@ def _tsv(translation: Translation, alpha: float, align: bool) -> str:
 def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) -> str:
     found = []
     for output in translation.outputs:
-        entry: dict[str, object] = {"text": output.text, "score": output.score(alpha), "logprob": output.logprob}
+        entry: dict[str, object] = {"text": output.text, "score": _short(output.score(alpha))}
+        entry["logprob"] = _short(output.logprob)
         if tokens:
-            entry |= {"tokens": output.pieces, "token_logprobs": output.token_logprobs}
+            entry |= {"tokens": output.pieces, "token_logprobs": [*map(_short, output.token_logprobs)]}
         if align:
             entry["alignment"] = _pharaoh(output)
         found.append(entry)
@@ -46,6 +47,11 @@ def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) ->
         "flags": sorted(translation.flags),
     }
     return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _short(number: float) -> float:
+    """To four places: the fifth depends on the batch."""
+    return round(number, 4)
 
 
 def _pharaoh(output: Output) -> str:

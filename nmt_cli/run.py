@@ -56,7 +56,7 @@ def check_same(recipe: Recipe, state: State) -> None:
 
 def remove_run(run: Path) -> None:
     """--force: the run's own files, not the prepared data beside them."""
-    for name in ("checkpoints", "model"):
+    for name in ("checkpoints", "model", "vocab"):
         shutil.rmtree(run / name, ignore_errors=True)
     for name in ("log.jsonl", "recipe.toml"):
         (run / name).unlink(missing_ok=True)

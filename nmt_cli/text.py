@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import re
 import sys
 import unicodedata
@@ -108,7 +109,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, decompressed."""
     try:
         if path == STDIN:
-            yield from iter(lambda: sys.stdin.buffer.read1(BLOCK), b"")  # type: ignore[union-attr]
+            # Past Python's own buffer, whose lock a process forked meanwhile (workers.py) would wait for in vain.
+            yield from iter(lambda: os.read(sys.stdin.fileno(), BLOCK), b"")
         elif path.suffix == ".zst":
             yield from _zst_chunks(path)
         else:

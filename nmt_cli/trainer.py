@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -28,7 +29,7 @@ from nmt_cli.device import Compute, choose_device, choose_precision
 from nmt_cli.distributed import World
 from nmt_cli.errors import NmtError
 from nmt_cli.export import to_ctranslate2
-from nmt_cli.files import exclusive, replace_file
+from nmt_cli.files import exclusive, new_folder, replace_file
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
@@ -125,6 +126,9 @@ class Trainer:
         self.log: Log | None = None
         if world.leader:
             replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(recipe, absolute=True)))
+            if not (self.run / "vocab").exists():
+                with new_folder(self.run / "vocab") as aside:
+                    shutil.copytree(recipe.prepared_folder / "vocab", aside, dirs_exist_ok=True)
             self.log = Log(self.run, self.state.step, self.settings.tensorboard)
         self.session_began = time.perf_counter()
         self.seconds_before = self.state.seconds

@@ -109,6 +109,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
         "optimizer.safetensors",
         "state.json",
     }
+    assert (run / "vocab/joint.model").read_bytes() == (run / "model/vocab/joint.model").read_bytes()
     assert (run / "checkpoints/last").resolve().name == "step-40"
     assert (run / "checkpoints/best").resolve().name == f"step-{best['step']}"
     assert {path.name for path in (run / "model").iterdir()} == {
@@ -116,6 +117,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
         "recipe.toml",
         "vocab",
         "about.json",
+        "ctranslate2",
     }
     assert load_recipe(run / "recipe.toml").train.batch_tokens == 128
     assert [step for step, _ in figures(run, "train")] == list(range(5, 41, 5))
