@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.commands import demo, export, inspect, prepare, recipes, score, train, translate
+from nmt_cli.commands import demo, export, inspect, ladder, prepare, recipes, score, train, translate
 from nmt_cli.errors import NmtError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("ladder")(ladder.ladder)
 app.command("export")(export.export)
 app.command("score")(score.score)
 app.command("inspect")(inspect.inspect)

@@ -21,8 +21,8 @@ _PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 class TrainingScreen:
     """Takes the trainer's entries and shows them. The living line goes to stderr, the summary to stdout."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, summarise: bool = True) -> None:
+        self.recipe, self.summarise = recipe, summarise
         self.console = messages()
         self.signal = 0
         self.latest: Entry = {}
@@ -93,6 +93,9 @@ class TrainingScreen:
         run = self.recipe.run_folder
         if self.console.is_terminal:
             self.live.stop()
+        if not self.summarise and not self.signal:
+            self.say(f"finished: {entry['reason']}")
+            return
         if entry.get("already"):
             self.say(
                 f"finished before: {entry['reason']}. Raise the limit (--set train.steps=...) to go on, or --force."

@@ -152,6 +152,7 @@ class Train:
     epochs: Annotated[float, "... passes over the data", NOT_NEGATIVE] = 0.0
     tokens: Annotated[int, "... target tokens", NOT_NEGATIVE] = 0
     minutes: Annotated[float, "... minutes of training, validation included", NOT_NEGATIVE] = 0.0
+    flops: Annotated[float, "... floating-point operations, counted as in the paper's Table 2", NOT_NEGATIVE] = 0.0
     patience: Annotated[int, "... validations in a row without a new best; 0: never", NOT_NEGATIVE] = 10
 
     batch_tokens: Annotated[int, "rows x longest side of a micro-batch, at most", Range(low=8)] = 4096
@@ -210,7 +211,7 @@ class Train:
             yield "lr", f'is needed with schedule = "{self.schedule}", as 1e-3'
         if self.schedule == "inverse_sqrt" and not self.warmup:
             yield "warmup", 'must be at least 1 with schedule = "inverse_sqrt"'
-        budget = self.steps or self.epochs or self.tokens or self.minutes
+        budget = self.steps or self.epochs or self.tokens or self.minutes or self.flops
         if self.schedule in ("cosine", "linear", "wsd") and not budget:
             yield "steps", f'or epochs, tokens or minutes: schedule = "{self.schedule}" has to know where it ends'
         if not (budget or self.patience):

@@ -18,7 +18,18 @@ Entry = dict[str, Any]  # a line of log.jsonl: kind, step, and figures
 
 # Keys of [train] that may change between two sessions: they end, watch or place a run, but do not shape it.
 _FREE = {
-    *("out", "steps", "epochs", "tokens", "minutes", "patience", "valid_every", "valid_minutes", "valid_lines"),
+    *(
+        "out",
+        "steps",
+        "epochs",
+        "tokens",
+        "minutes",
+        "flops",
+        "patience",
+        "valid_every",
+        "valid_minutes",
+        "valid_lines",
+    ),
     *("valid_beam", "metric", "keep", "log_every", "average", "device", "precision", "compile", "tf32", "tensorboard"),
 }
 

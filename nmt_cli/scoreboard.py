@@ -59,7 +59,7 @@ def draw_report(
     if any(score.parts for score in report.scores):
         parts.append(_draw_parts(report.scores))
     if report.lengths:
-        parts.append(_draw_lengths(report.lengths))
+        parts.append(draw_lengths(report.lengths))
     if report.worst:
         parts += _draw_worst(report.worst, texts, width, coloured)
     parts.append(_draw_signatures(report))
@@ -139,7 +139,7 @@ def _draw_sentences(sentences: list[SentenceScores]) -> Text:
     return Text("\n".join(rows))
 
 
-def _draw_lengths(lengths: LengthScores) -> Table:
+def draw_lengths(lengths: LengthScores) -> Table:
     what = "source" if lengths.measured == "source" else f"reference, {lengths.measured},"
     names = _short_names(list(lengths.bins[0].scores))
     table = new_table("words", "lines", "system", lengths.metric, "")

@@ -187,6 +187,7 @@ class Trainer:
             f"{settings.steps:,} steps": (state.step, settings.steps),
             f"{settings.epochs:g} epochs": (self.stream.epochs, settings.epochs),
             f"{settings.tokens:,} tokens": (state.tokens, settings.tokens),
+            f"{settings.flops:.3g} FLOPs": (self.flops(), settings.flops),
         }
         spent = {name: used / limit for name, (used, limit) in limits.items() if limit}
         return {**spent, f"{settings.minutes:g} minutes": self.clock}

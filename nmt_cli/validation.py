@@ -68,6 +68,9 @@ class Validation:
         return total / count
 
     def scores(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> Scores:
+        return corpus_scores(self.translations(model, recipe, compute), self.references, self.vocab.target_lang)
+
+    def translations(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[str]:
         options = SearchOptions(
             beam=recipe.train.valid_beam,
             alpha=recipe.translate.alpha,
@@ -80,7 +83,7 @@ class Validation:
             with compute.autocast():
                 found = search([model], src, options)
             hypotheses += self.vocab.decode_target([list(best[0].ids) for best in found])
-        return corpus_scores(hypotheses, self.references, self.vocab.target_lang)
+        return hypotheses
 
     def slices(self, beam: int) -> list[slice]:
         """Batches of consecutive lines; the first line of each is its longest."""

@@ -1,0 +1,139 @@
+"""The ladder: one corpus, one budget, and the field's architectures one after the other. `nmt ladder` leads here.
+
+Each rung is a run like any other, OUT/NAME, trained by trainer.py: interrupted, it goes on; finished, it is not trained
+again; `nmt translate` and `nmt inspect` know it. docs/ladder.md tells what each rung is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nmt_cli.checkpoint import Trained, load_model
+from nmt_cli.device import Compute
+from nmt_cli.errors import NmtError
+from nmt_cli.heatmap import Ink, heatmap
+from nmt_cli.hypotheses import Texts
+from nmt_cli.inspection import inspect
+from nmt_cli.model.base import count_parameters
+from nmt_cli.progress import duration
+from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.run import read_log
+from nmt_cli.scoreboard import draw_lengths
+from nmt_cli.scoring import ScoreOptions, score, tokenizer_for
+from nmt_cli.tables import new_table
+from nmt_cli.validation import Validation
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A name, what it adds to the rung below, and [model] of its recipe. The widths are multiples of the base's."""
+
+    name: str
+    what: str
+    model: tuple[str, ...] = ()
+    width: int = 2
+
+
+_SEEN = ("model.family=rnn", "model.cell=lstm", "model.encoder_layers=1", "model.decoder_layers=1")
+RUNGS = (
+    Rung("rnn", "LSTM, one vector for the whole source", (*_SEEN, "model.attention=none", "model.context=every")),
+    Rung("attention", "... with additive attention", (*_SEEN, "model.attention=additive")),
+    Rung(
+        "multi-head",
+        "... with four heads of scaled dot products",
+        (*_SEEN, "model.attention=scaled_dot", "model.projections=true", "model.heads=4"),
+    ),
+    Rung("conv", "gated convolutions, attention in every layer", ("model.family=conv",), width=1),
+    Rung("decoder", "one causal Transformer over both sides", ("model.family=decoder", "model.layers=4"), width=1),
+    Rung("transformer", "attention alone: the base recipe itself"),
+)
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """A rung, trained and measured."""
+
+    rung: Rung
+    trained: Trained
+    parameters: int
+    flops: float
+    minutes: float
+    tokens_per_second: float
+    translations: list[str]
+
+
+def rung_recipe(rung: Rung, base: Path | None, overrides: Sequence[str], out: Path, budget: Sequence[str]) -> Recipe:
+    """The base recipe with this rung's model, in a folder of its own, on the base's prepared data."""
+    plain = load_recipe(base, tuple(overrides))
+    width = rung.width * plain.model.dim
+    own = (*rung.model, f"model.dim={width}", f"model.dropout={plain.model.dropout}") if rung.model else ()
+    places = (f'train.out="{out / rung.name}"', f'data.prepared="{plain.prepared_folder.resolve()}"')
+    recipe = load_recipe(base, (*overrides, *own, *budget, *places))
+    return replace(recipe, name=rung.name)
+
+
+def measure(rung: Rung, recipe: Recipe, lines: int) -> tuple[Climbed, Validation]:
+    """A trained rung's figures, and its translations of the test set, or of the validation set where there is none."""
+    trained = load_model(recipe.run_folder)
+    log = [entry for entry in read_log(recipe.run_folder) if entry["kind"] == "train"]
+    wide = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
+    test = next((found for split in ("test", "valid") if (found := Validation.load(wide, trained.vocab, split))), None)
+    if test is None:
+        raise NmtError(f"{recipe.prepared_folder} has neither test nor validation lines", "prepare it with one of them")
+    climbed = Climbed(
+        rung=rung,
+        trained=trained,
+        parameters=count_parameters(trained.model),
+        flops=log[-1]["flops"],
+        minutes=log[-1]["minutes"],
+        tokens_per_second=log[-1]["tokens"] / (60 * log[-1]["minutes"]),
+        translations=test.translations(trained.model, wide, Compute(torch.device("cpu"), "fp32", "")),
+    )
+    return climbed, test
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a person sees
+
+
+def show(climbed: Sequence[Climbed], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
+    sources = [test.vocab.source.decode(ids) for ids in test.sources]
+    texts = Texts(
+        systems={one.rung.name: one.translations for one in climbed},
+        references={"reference": test.references},
+        source=sources,
+    )
+    options = ScoreOptions(("bleu",), tokenizer_for(test.vocab.target_lang), by_length=True)
+    report = score(texts, options, lambda *_: None)
+    bleu = {found.system: found.score for found in report.scores}
+    table = new_table("model", "", "parameters", "BLEU", "training FLOPs", "time", "tokens/s")
+    table.columns[1].justify = "left"
+    for one in climbed:
+        table.add_row(
+            one.rung.name,
+            Text(one.rung.what, style="dim"),
+            f"{one.parameters:,}",
+            f"{bleu[one.rung.name]:.2f}",
+            f"{one.flops:.1e}",
+            duration(60 * one.minutes),
+            f"{one.tokens_per_second:,.0f}",
+        )
+    assert report.lengths is not None
+    parts: list[RenderableType] = [table, Text(report.scores[0].signature, style="dim"), ""]
+    parts += [draw_lengths(report.lengths), ""]
+    for one in climbed:
+        found = inspect(one.trained, sentence)
+        parts.append(Text.assemble((f"{one.rung.name}: ", "bold"), found.target or "(empty)"))
+        attention = found.attention.get("cross")
+        if attention is None:
+            parts.append(Text("no attention over the source to draw", style="dim"))
+        elif attention.rows:
+            parts.append(heatmap(attention.chosen(None, None), attention.rows, attention.columns, width, ink))
+        parts.append("")
+    return Group(*parts)
