@@ -65,7 +65,7 @@ def score(kind, p, q, k, s):
     """One number for a query q and the key k at position s, as the papers write it."""
     match kind:
         case "cosine":
-            strength = math.log(1 + math.exp(p["strength.weight"][0] @ q + p["strength.bias"][0]))
+            strength = math.log(1 + math.exp(p["strength.weight"][0] @ q + p["offset"][0]))
             return strength * (q @ k) / (np.linalg.norm(q) * np.linalg.norm(k))
         case "additive":
             return p["vector"] @ np.tanh(p["query.weight"] @ q + p["source.weight"] @ k)
@@ -223,7 +223,7 @@ def test_initialisation_of_recurrent_models():
         assert table.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
         assert (table.weight[PAD] == 0).all()
     assert model.output.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
-    assert model.attention.score.strength.bias.item() == 4
+    assert model.attention.score.offset.item() == 4
 
 
 def test_a_gru_does_not_begin_with_ones():

@@ -29,6 +29,20 @@ from nmt_cli.vocab import PAD
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
+def initialise_recurrence(layer: nn.RNNBase) -> None:
+    for name, parameter in layer.named_parameters():
+        gates = parameter.split(layer.hidden_size)
+        for gate in gates:
+            if name.startswith("weight_hh"):
+                nn.init.orthogonal_(gate)
+            elif name.startswith("weight_ih"):
+                nn.init.xavier_uniform_(gate)
+            else:
+                nn.init.zeros_(gate)
+        if name.startswith("bias_ih") and isinstance(layer, nn.LSTM):
+            nn.init.ones_(gates[1])  # the gates are input, forget, cell, output
+
+
 class Rnn(EmbeddingSeq2Seq):
     def __init__(self, config: recipe.Rnn, source_vocab: int, target_vocab: int) -> None:
         dim = config.dim
@@ -55,31 +69,19 @@ class Rnn(EmbeddingSeq2Seq):
     def initialise(self, dim: int) -> None:
         """Embeddings of unit length, which their scale makes those of unit variance. Matrices by Xavier, each gate by
         itself, but orthogonal from state to state: these neither explode nor vanish. Biases zero, except that an LSTM
-        begins by not forgetting (Jozefowicz et al. 2015), and cosines with a strength that tells them apart."""
-        for name, parameter in self.named_parameters():
-            module, kind = name.split(".")[-2:]
-            if "embedding" in name:
-                continue
-            if module == "output":
-                nn.init.normal_(parameter, std=dim**-0.5)
-            elif kind.startswith("weight_hh"):
-                for gate in parameter.split(parameter.size(1)):
-                    nn.init.orthogonal_(gate)
-            elif kind.startswith("weight_ih"):
-                for gate in parameter.split(self.recurrent_width(name)):
-                    nn.init.xavier_uniform_(gate)
-            elif kind.startswith("bias"):
-                nn.init.zeros_(parameter)
-                if kind.startswith("bias_ih") and "cell" in self.states:
-                    nn.init.ones_(parameter.chunk(4)[1])  # gates are in the order input, forget, cell, output
-            elif kind == "vector":
-                nn.init.uniform_(parameter, -(len(parameter) ** -0.5), len(parameter) ** -0.5)
-            else:
-                nn.init.xavier_uniform_(parameter)
-            if module == "strength" and kind == "bias":
-                nn.init.constant_(parameter, 4.0)
-        for table in {self.source_table, self.target_embedding}:
-            initialise_embedding(table, dim**-0.5)
+        begins by not forgetting (Jozefowicz et al. 2015)."""
+        for module in self.modules():
+            match module:
+                case nn.Embedding():
+                    initialise_embedding(module, dim**-0.5)
+                case nn.Linear():
+                    nn.init.xavier_uniform_(module.weight)
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
+                case nn.RNNBase():
+                    initialise_recurrence(module)
+        if self.output is not None:
+            nn.init.normal_(self.output.weight, std=dim**-0.5)  # as if it were tied
 
     def met(self, name: str) -> tuple[float, float]:
         """The bridge is crossed once per sentence; a score meets each head."""
@@ -177,9 +179,3 @@ class Rnn(EmbeddingSeq2Seq):
 
     def dropped(self, x: Tensor) -> Tensor:
         return dropout(x, self.drop if self.training else 0.0)
-
-    def recurrent_width(self, name: str) -> int:
-        """The width of the state that a parameter of a recurrent layer is for."""
-        layer = self.get_submodule(name.rpartition(".")[0])
-        assert isinstance(layer, nn.RNNBase)
-        return layer.hidden_size

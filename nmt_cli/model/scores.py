@@ -20,6 +20,10 @@ from nmt_cli.model.base import Tensors
 # Scores
 
 
+def small_vector(dim: int) -> Tensor:
+    return torch.empty(dim).uniform_(-(dim**-0.5), dim**-0.5)
+
+
 class Score(nn.Module):
     """How well a query, the decoder's state q, and a key, the encoder's state k, go together."""
 
@@ -62,13 +66,14 @@ class Cosine(Dot):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.strength = nn.Linear(dim, 1)
+        self.strength = nn.Linear(dim, 1, bias=False)
+        self.offset = nn.Parameter(torch.full((1,), 4.0))  # with b near 1, a softmax could not tell cosines apart
 
     def keys(self, states: Tensor) -> Tensor:
         return F.normalize(states, dim=-1)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return super().forward(F.softplus(self.strength(query)) * F.normalize(query, dim=-1), keys)
+        return super().forward(F.softplus(self.strength(query) + self.offset) * F.normalize(query, dim=-1), keys)
 
 
 class Additive(Score):
@@ -78,7 +83,7 @@ class Additive(Score):
         super().__init__()
         self.query = nn.Linear(dim, dim, bias=False)
         self.source = nn.Linear(dim, dim, bias=False)
-        self.vector = nn.Parameter(torch.empty(dim))
+        self.vector = nn.Parameter(small_vector(dim))
 
     def keys(self, states: Tensor) -> Tensor:
         return self.source(states)
@@ -95,7 +100,7 @@ class Perceptron(Score):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(2 * dim, dim)
-        self.vector = nn.Parameter(torch.empty(dim))
+        self.vector = nn.Parameter(small_vector(dim))
 
     def keys(self, states: Tensor) -> Tensor:
         # W [q; k] = W_q q + W_k k: nothing as large as all concatenations ever exists.
