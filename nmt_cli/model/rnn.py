@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,12 @@ from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
 from nmt_cli.model.scores import SourceAttention
 from nmt_cli.vocab import PAD
 
-CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+# The recurrence over a sequence, and a single step of it.
+CELLS: dict[str, tuple[Callable[..., nn.RNNBase], Callable[..., Any]]] = {
+    "rnn": (nn.RNN, torch.rnn_tanh_cell),
+    "gru": (nn.GRU, torch.gru_cell),
+    "lstm": (nn.LSTM, torch.lstm_cell),
+}
 
 
 def initialise_recurrence(layer: nn.RNNBase) -> None:
@@ -50,7 +56,7 @@ class Rnn(EmbeddingSeq2Seq):
         self.states = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
         self.every = config.context == "every"
         self.feeding = config.input_feeding
-        cell = CELLS[config.cell]
+        cell, self.single_step = CELLS[config.cell]
         # Layers of their own instead of one stack, so that the dropout between them is ours.
         directions = 1 + config.bidirectional
         self.encoder = nn.ModuleList(
@@ -171,10 +177,18 @@ class Rnn(EmbeddingSeq2Seq):
         """Through the layers of the decoder: x (B,T,...) -> h_t (B,T,D), and the last state of each layer."""
         lasts = []
         for i, layer in enumerate(self.decoder):
-            first = [state[name][:, i][None].contiguous() for name in self.states]
-            x, last = layer(self.dropped(x) if i else x, tuple(first) if len(first) > 1 else first[0])
-            lasts.append(last if isinstance(last, tuple) else (last,))
-        stacked = [torch.cat(parts).transpose(0, 1) for parts in zip(*lasts, strict=True)]  # (B,L,D) each
+            x = self.dropped(x) if i else x
+            first = [state[name][:, i].contiguous() for name in self.states]
+            if x.size(1) > 1:
+                first = [part[None] for part in first]
+                x, last = layer(x, tuple(first) if len(first) > 1 else first[0])
+                lasts.append([part[0] for part in last] if isinstance(last, tuple) else [last[0]])
+            else:  # which takes the kernel for sequences half as long again
+                weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
+                last = self.single_step(x[:, 0], first if len(first) > 1 else first[0], *weights)
+                lasts.append(list(last) if isinstance(last, tuple) else [last])
+                x = lasts[-1][0][:, None]
+        stacked = [torch.stack(parts, 1) for parts in zip(*lasts, strict=True)]  # (B,L,D) each
         return x, dict(zip(self.states, stacked, strict=True))
 
     def dropped(self, x: Tensor) -> Tensor:
