@@ -197,6 +197,10 @@ class Conv:
     tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
     dropout: Annotated[float, "on embeddings, on the input of each convolution, before the output", PROBABILITY] = 0.1
 
+    @property
+    def positions(self) -> str:
+        return "learned"
+
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.kernel % 2 == 0:
             yield "kernel", f"must be odd, not {self.kernel}: the encoder sees as much on the left as on the right"

@@ -2,6 +2,7 @@
 models and every score in numpy, word by word; ConvS2S by F.conv1d; decoder-only by torch.nn.TransformerEncoder."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import recipe
+from nmt_cli.checkpoint import Trained
+from nmt_cli.errors import NmtError
+from nmt_cli.export import to_ctranslate2, to_hf
 from nmt_cli.model.build import build_model
 from nmt_cli.model.scores import SourceAttention
 from nmt_cli.model.transformer import sinusoids
+from nmt_cli.model_folder import ModelFolder
 from nmt_cli.trainer import training_flops
 
 
@@ -312,6 +317,40 @@ def test_decoder_only_is_one_causal_stack(config):
             )[None]
             y = stack(x, nn.Transformer.generate_square_subsequent_mask(x.size(1)))[0, len(src) :]
             close(logits[n, : len(tgt)], y @ model.output_weight.T, 2e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the commands ask of a family
+
+
+OTHERS = {"rnn": RNNS["additive"], "conv": CONVS["conv"], "decoder": DECODERS["decoder"]}
+
+
+@parametrized(OTHERS)
+def test_export_is_refused(config, tmp_path):
+    trained = Trained(randomised(config), None, recipe.Recipe(model=config), {})
+    for export in (to_ctranslate2, to_hf):
+        with pytest.raises(NmtError, match=f'family "{config.family}"') as error:
+            export(trained, tmp_path / "out")
+        assert error.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recurrence_has_no_longest_sentence():
+    def longest(model, max_tokens):
+        data = recipe.Data(clean=recipe.Clean(max_tokens=max_tokens))
+        return ModelFolder(Path(), recipe.Recipe(data=data, model=model), None, {}).longest_source
+
+    assert longest(recipe.Rnn(), 250) == longest(recipe.Conv(), 250) == 250  # what it was trained on
+    assert longest(recipe.Rnn(), 0) > 10**6
+    assert longest(recipe.Conv(max_positions=100), 0) == 99
+
+
+def test_positions_to_look_at():
+    assert randomised(OTHERS["rnn"]).positions(5) is None
+    conv, decoder = randomised(OTHERS["conv"]), randomised(OTHERS["decoder"])
+    close(conv.positions(5), conv.source_positions.weight[:5])
+    close(decoder.positions(5), sinusoids(5, 16))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -84,6 +84,9 @@ class Conv(EmbeddingSeq2Seq):
     def met(self, name: str) -> tuple[float, float]:
         return (1.0, 0.0) if name.startswith("encoder") else (0.0, 1.0)
 
+    def positions(self, length: int) -> Tensor:
+        return self.source_positions(0, length, self.target_embedding.weight)
+
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: keys, values (B,S,D), which have the embeddings in them too (eq. 2), and a mask (B,S)."""
         mask = src != PAD

@@ -115,6 +115,9 @@ class DecoderOnly(EmbeddingSeq2Seq):
             return 1.0, 1.0
         return (2 / 3 if "qkv" in name else 0.0), 1.0
 
+    def positions(self, length: int) -> Tensor:
+        return self.source_positions.table(0, length, self.target_embedding.weight)
+
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each layer (B,S,2D), and a mask (B,1,1,S) if there is padding."""
         memory: Tensors = {}
