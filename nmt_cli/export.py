@@ -28,7 +28,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     from ctranslate2.specs import common_spec, transformer_spec
 
     model, config = trained.model, trained.recipe.model
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
         raise NmtError(
             f'CTranslate2 has no models of family "{config.family}", only Transformers',
             "nmt translate uses the torch engine for it",
@@ -102,7 +102,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
     onto the other. Pre-norm is Blenderbot, which has learned positions, and those can hold any table.
     """
     model, config = trained.model, trained.recipe.model
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
         raise NmtError(f'transformers has no stock architecture for family "{config.family}"', "only Transformers fit")
     marian = config.norm == "post"
     if marian and config.positions == "learned":

@@ -122,7 +122,7 @@ def _ids(ids: list[int], text: str, trained: Trained, what: str) -> list[int]:
     if is_blank(text) or not ids:
         raise NmtError(f"the {what} is empty", 'for example: nmt inspect MODEL "I like the green cat."')
     longest = trained.recipe.model.max_positions
-    if len(ids) + 1 > longest:
+    if 0 < longest < len(ids) + 1:
         raise NmtError(
             f"the {what} has {len(ids):,} pieces and its end mark, but the model is made for {longest:,}",
             "inspect a part of it",

@@ -10,6 +10,7 @@ model/
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ class ModelFolder:
     @property
     def longest_source(self) -> int:
         """Pieces of a source that the model was made for; longer ones have to be split."""
-        positions = self.recipe.model.max_positions - 1  # EOS has one
-        return min(positions, self.recipe.data.clean.max_tokens or positions)
+        limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS has a position
+        return min((limit for limit in limits if limit > 0), default=sys.maxsize)
 
 
 def find_model(path: Path) -> Path:

@@ -131,14 +131,114 @@ class Transformer:
     ff_dropout: Annotated[float, "inside the feed-forward layer", PROBABILITY] = 0.0
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if self.dim % self.heads:
+        yield from _attention_problems(self.dim, self.heads)
+
+
+@dataclass(frozen=True)
+class Rnn:
+    """[model] with family = "rnn": Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015."""
+
+    family: Annotated[Literal["rnn"], "architecture"] = "rnn"
+    cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrence; rnn is the plain one, with tanh"] = "lstm"
+    dim: Annotated[int, "width of embeddings and states", Range(low=2)] = 256
+    encoder_layers: Annotated[int, "layers of the encoder", POSITIVE] = 1
+    decoder_layers: Annotated[int, "layers of the decoder", POSITIVE] = 1
+    bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
+    context: Annotated[
+        Literal["start", "every"], "the encoder's last state begins the decoder, or is also part of its every input"
+    ] = "start"
+    attention: Annotated[
+        Literal["none", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
+        "score of a source position, or no attention",
+    ] = "additive"
+    span: Annotated[
+        Literal["global", "monotonic", "predictive"], "look at all positions, or near the target's own, or a predicted"
+    ] = "global"
+    radius: Annotated[int, "monotonic, predictive: positions on each side of the centre", POSITIVE] = 10
+    location_size: Annotated[int, "location: source positions that can be scored", POSITIVE] = 64
+    projections: Annotated[bool, "project states to queries, keys and values"] = False
+    heads: Annotated[int, "attention heads; more than one need projections; must divide dim", POSITIVE] = 1
+    input_feeding: Annotated[bool, "what was last attended to is part of the next input; slower"] = False
+    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
+    dropout: Annotated[float, "on embeddings, between layers and before the output", PROBABILITY] = 0.1
+
+    @property
+    def max_positions(self) -> int:
+        return 0  # no limit: a recurrence counts no positions
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.bidirectional and self.dim % 2:
+            yield "dim", f"must be even with bidirectional = true, not {self.dim}"
+        if self.attention == "none":
+            for key, changed in {
+                "span": self.span != "global",
+                "projections": self.projections,
+                "heads": self.heads > 1,
+                "input_feeding": self.input_feeding,
+            }.items():
+                if changed:
+                    yield key, 'is of attention, and attention = "none"'
+        elif self.dim % self.heads:
             yield "heads", f"must divide dim = {self.dim}, and {self.heads} does not"
-        if self.dim % 2:
-            yield "dim", f"must be even, not {self.dim}: positions are pairs of sine and cosine"
+        elif self.heads > 1 and not self.projections:
+            yield "heads", f"{self.heads} of them need projections = true, or they would all be alike"
 
 
-Model = Transformer  # one class per family; `build_model` in model/build.py and FAMILIES here list them
-FAMILIES: dict[str, type[Transformer]] = {"transformer": Transformer}
+@dataclass(frozen=True)
+class Conv:
+    """[model] with family = "conv": Gehring et al. 2017, "Convolutional sequence to sequence learning"."""
+
+    family: Annotated[Literal["conv"], "architecture"] = "conv"
+    dim: Annotated[int, "width of the model", Range(low=2)] = 256
+    kernel: Annotated[int, "positions that a convolution sees; odd", POSITIVE] = 3
+    encoder_layers: Annotated[int, "layers of the encoder", POSITIVE] = 4
+    decoder_layers: Annotated[int, "layers of the decoder, each with attention", POSITIVE] = 3
+    max_positions: Annotated[int, "longest sentence in pieces, end mark included", Range(low=2)] = 1024
+    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
+    dropout: Annotated[float, "on embeddings, on the input of each convolution, before the output", PROBABILITY] = 0.1
+
+    @property
+    def positions(self) -> str:
+        return "learned"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.kernel % 2 == 0:
+            yield "kernel", f"must be odd, not {self.kernel}: the encoder sees as much on the left as on the right"
+
+
+@dataclass(frozen=True)
+class DecoderOnly:
+    """[model] with family = "decoder": Liu et al. 2018, one causal Transformer over source and target."""
+
+    family: Annotated[Literal["decoder"], "architecture"] = "decoder"
+    dim: Annotated[int, "width of the model, d_model", Range(low=2)] = 256
+    heads: Annotated[int, "attention heads; must divide dim", POSITIVE] = 4
+    ff: Annotated[int, "width of the feed-forward layer", POSITIVE] = 1024
+    layers: Annotated[int, "layers, which both sides go through", POSITIVE] = 6
+    activation: Annotated[Literal["relu", "gelu", "swish"], "of the feed-forward layer"] = "relu"
+    norm: Annotated[Literal["post", "pre"], "LayerNorm after each residual sum, or before each part"] = "pre"
+    positions: Annotated[Literal["sinusoidal", "learned"], "position encoding; each side counts from 0"] = "sinusoidal"
+    max_positions: Annotated[int, "longest sentence in pieces, end mark included", Range(low=2)] = 1024
+    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
+    dropout: Annotated[float, "on embeddings and on the output of each part", PROBABILITY] = 0.1
+    attention_dropout: Annotated[float, "on attention weights", PROBABILITY] = 0.0
+    ff_dropout: Annotated[float, "inside the feed-forward layer", PROBABILITY] = 0.0
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        yield from _attention_problems(self.dim, self.heads)
+
+
+def _attention_problems(dim: int, heads: int) -> Iterator[tuple[str, str]]:
+    if dim % heads:
+        yield "heads", f"must divide dim = {dim}, and {heads} does not"
+    if dim % 2:
+        yield "dim", f"must be even, not {dim}: positions are pairs of sine and cosine"
+
+
+# One class per family; `build_model` in model/build.py and FAMILIES here list them. Each has dim, tie and
+# max_positions, the longest sentence that it can read or write; 0: any.
+Model = Transformer | Rnn | Conv | DecoderOnly
+FAMILIES: dict[str, type[Model]] = {"transformer": Transformer, "rnn": Rnn, "conv": Conv, "decoder": DecoderOnly}
 
 
 @dataclass(frozen=True)
@@ -241,7 +341,7 @@ class Recipe:
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
-        if self.data.clean.max_tokens >= self.model.max_positions:
+        if 0 < self.model.max_positions <= self.data.clean.max_tokens:
             yield (
                 "model.max_positions",
                 f"must be above data.clean.max_tokens = {self.data.clean.max_tokens}, not {self.model.max_positions}",
@@ -306,24 +406,22 @@ def load_recipe(path: Path | None, overrides: tuple[str, ...] = ()) -> Recipe:
     problems = _Problems()
     values: dict[str, Any] = {}
     origins: dict[str, _Origin] = {}
-    if path is not None:
-        for file, table in _chain(path, ()):
-            # A shipped recipe belongs to no folder of the user's: its paths start where the user stands.
-            folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
-            _flatten(table, "", _Origin(str(file), folder), values, origins)
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise NmtError(f"--set {override} is not of the form key=value", "for example --set train.warmup=500")
-        _flatten(_nest(key.strip(), _parse_value(text.strip())), "", _Origin("--set", Path()), values, origins)
+    for origin, layer in _layers(path, overrides):
+        # Another family starts [model] afresh: most keys of the family that it replaces would be unknown to it.
+        if layer.get("model.family", _family(values)) != _family(values):
+            for key in [key for key in values if key.startswith("model.")]:
+                del values[key], origins[key]
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
 
-    family = values.get("model.family", "transformer")
+    family = _family(values)
     if family not in FAMILIES:
         near = _did_you_mean(str(family), list(FAMILIES))
         problems.add(
             origins["model.family"], "model.family", f'must be one of {", ".join(FAMILIES)}, not "{family}"{near}'
         )
         family = "transformer"
+        del values["model.family"]
     sections = {"data": Data, "vocab": Vocab, "model": FAMILIES[family], "train": Train, "translate": Translate}
     _refuse_unknown(values, origins, sections, problems)
     built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
@@ -335,6 +433,25 @@ def load_recipe(path: Path | None, overrides: tuple[str, ...] = ()) -> Recipe:
     if problems:
         _complain(path, problems)
     return _place(recipe, path)
+
+
+def _family(values: dict[str, Any]) -> Any:
+    return values.get("model.family", "transformer")
+
+
+def _layers(path: Path | None, overrides: tuple[str, ...]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
+    """What lies on top of what, lowest first: the files, then all of `--set`; each as dotted keys."""
+    for file, table in _chain(path, ()) if path is not None else ():
+        # A shipped recipe belongs to no folder of the user's: its paths start where the user stands.
+        folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
+        yield _Origin(str(file), folder), dict(_flat(table, ""))
+    own: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise NmtError(f"--set {override} is not of the form key=value", "for example --set train.warmup=500")
+        own.update(_flat({key.strip(): _parse_value(text.strip())}, ""))
+    yield _Origin("--set", Path()), own
 
 
 def _complain(path: Path | None, problems: list[str]) -> None:
@@ -382,21 +499,13 @@ def _parse_value(text: str) -> Any:
         return text  # --set model.norm=pre: a string may go without its quotes
 
 
-def _nest(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return value
-
-
-def _flatten(
-    table: dict[str, Any], prefix: str, origin: _Origin, values: dict[str, Any], origins: dict[str, _Origin]
-) -> None:
+def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values."""
     for key, value in table.items():
-        dotted = prefix + key
         if isinstance(value, dict):
-            _flatten(value, dotted + ".", origin, values, origins)
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            values[dotted], origins[dotted] = value, origin
+            yield prefix + key, value
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -519,15 +519,14 @@ def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> fl
     """6 for each weight that a token is multiplied with: 2 forward, 4 backward. Looking up embeddings is free, and
     attention's own products are left out: at these lengths, a few percent."""
     output = model.output_weight
-    per_source = per_target = 0
+    per_source = per_target = 0.0
     for name, parameter in model.named_parameters():
         if parameter is output:
             per_target += parameter.numel()
         elif "embedding" not in name and "positions" not in name:
-            if name.startswith("encoder") or "keys_values" in name:
-                per_source += parameter.numel()
-            else:
-                per_target += parameter.numel()
+            by_source, by_target = model.met(name)
+            per_source += by_source * parameter.numel()
+            per_target += by_target * parameter.numel()
     return 6.0 * (per_source * source_tokens + per_target * target_tokens)
 
 

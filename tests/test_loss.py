@@ -178,9 +178,9 @@ def batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return src, torch.cat([begin, tgt[:, :-1].masked_fill(tgt[:, :-1] == EOS, PAD)], 1), tgt
 
 
-def training_loss(dropout: float = 0.0, **options) -> TrainingLoss:
+def training_loss(dropout: float = 0.0, model: recipe.Model | None = None, **options) -> TrainingLoss:
     torch.manual_seed(1)
-    config = recipe.Transformer("transformer", 16, 4, 32, 1, 1, dropout=dropout)
+    config = model or recipe.Transformer("transformer", 16, 4, 32, 1, 1, dropout=dropout)
     return TrainingLoss(build_model(config, VOCAB, VOCAB), recipe.Train(**options)).train()
 
 
@@ -231,10 +231,21 @@ def test_gradients_of_tied_matrices(tie):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("consistency", ["none", "rdrop", "simcut"])
-def test_micro_batches_add_up(consistency):
+OTHERS = [
+    recipe.Rnn(dim=16, attention="none", dropout=0),
+    recipe.Rnn(dim=16, attention="mlp", span="predictive", input_feeding=True, dropout=0),
+    recipe.Conv("conv", 16, 3, 2, 2, dropout=0),
+    recipe.DecoderOnly("decoder", 16, 4, 32, 2, dropout=0),
+]
+
+
+@pytest.mark.parametrize(
+    ("consistency", "config"),
+    [("none", None), ("rdrop", None), ("simcut", None), *(("simcut", config) for config in OTHERS)],
+)
+def test_micro_batches_add_up(consistency, config):
     """One batch of six rows, or three of two with less padding: the same sums, the same gradient."""
-    module = training_loss(consistency=consistency, cutoff=0.0)
+    module = training_loss(model=config, consistency=consistency, cutoff=0.0)
     src, tgt_in, tgt_out = batch()
     loss, nll, count = module(src, tgt_in, tgt_out)
     loss.backward()

@@ -1,5 +1,6 @@
 """The models: against PyTorch's own Transformer, against the formulas of the paper, and against themselves."""
 
+import dataclasses
 import itertools
 import math
 
@@ -12,7 +13,7 @@ from torch import nn
 from nmt_cli import recipe
 from nmt_cli.errors import NmtError
 from nmt_cli.model.attention import CrossAttention, SelfAttention
-from nmt_cli.model.base import count_parameters, select
+from nmt_cli.model.base import Seq2Seq, count_parameters, select
 from nmt_cli.model.build import build_model
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.memory import keep_freed_memory
@@ -49,13 +50,58 @@ def small(**options) -> recipe.Transformer:
     return recipe.Transformer(**{**sizes, **options})
 
 
-def build(seed: int = 0, **options) -> Transformer:
+def randomised(config: recipe.Model, seed: int = 0) -> Seq2Seq:
     """A model whose every parameter is random: zero biases and unit norms would hide mistakes."""
     torch.manual_seed(seed)
-    model = build_model(small(**options), VOCAB, VOCAB).eval()
+    model = build_model(config, VOCAB, VOCAB).eval()
+    mean, std = (0.05, 0.2) if isinstance(config, recipe.Conv) else (0.1, 0.4)  # without norms, activations grow
     for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.4)
+        nn.init.normal_(parameter, mean=mean, std=std)
     return model
+
+
+def build(seed: int = 0, **options) -> Transformer:
+    return randomised(small(**options), seed)
+
+
+RNNS = {
+    "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", bidirectional=False),
+    "gru-bottleneck-every": recipe.Rnn(cell="gru", attention="none", context="every", tie="none"),
+    "lstm-bottleneck": recipe.Rnn(attention="none", encoder_layers=2, decoder_layers=2),
+    "cosine": recipe.Rnn(cell="gru", attention="cosine"),
+    "additive": recipe.Rnn(attention="additive", tie="target"),
+    "location": recipe.Rnn(cell="rnn", attention="location", location_size=6),
+    "general": recipe.Rnn(attention="general", decoder_layers=2, input_feeding=True),
+    "dot": recipe.Rnn(attention="dot", context="every", bidirectional=False, encoder_layers=2),
+    "scaled-dot": recipe.Rnn(cell="rnn", attention="scaled_dot", context="every", input_feeding=True),
+    "mlp": recipe.Rnn(cell="gru", attention="mlp", input_feeding=True),
+    "local-m": recipe.Rnn(attention="general", span="monotonic", radius=1),
+    "local-m-location": recipe.Rnn(attention="location", span="monotonic", radius=1, location_size=3),
+    "local-p": recipe.Rnn(cell="gru", attention="additive", span="predictive", radius=2, input_feeding=True),
+    "heads": recipe.Rnn(attention="scaled_dot", projections=True, heads=4),
+    "heads-additive": recipe.Rnn(attention="additive", projections=True, heads=2, span="predictive", radius=3),
+    "heads-mlp": recipe.Rnn(attention="mlp", projections=True, heads=2),
+    "projections": recipe.Rnn(attention="dot", projections=True),
+}
+RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}
+CONVS = {
+    "conv": recipe.Conv("conv", 16, 3, 2, 3, 64),
+    "conv-5": recipe.Conv("conv", 16, 5, 3, 1, 64, tie="target"),
+    "conv-1": recipe.Conv("conv", 16, 1, 1, 2, 64, tie="none"),
+}
+DECODERS = {
+    "decoder": recipe.DecoderOnly("decoder", 16, 4, 24, 3, max_positions=64),
+    "decoder-post": recipe.DecoderOnly("decoder", 16, 2, 24, 2, "gelu", "post", "learned", 64, "target"),
+    "decoder-one": recipe.DecoderOnly("decoder", 16, 4, 24, 1, max_positions=64, tie="none"),
+}
+TRANSFORMERS = {"-".join(options.values()): small(**options) for options in OPTIONS}
+
+
+def parametrized(configs: dict[str, recipe.Model]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("config", configs.values(), ids=configs.keys())
+
+
+every_model = parametrized(TRANSFORMERS | RNNS | CONVS | DECODERS)
 
 
 def sentences(lengths, width=0, end=(EOS,), seed=1) -> torch.Tensor:
@@ -230,20 +276,20 @@ def test_parameter_counts(config, vocab, expected):
 # Against itself
 
 
-@every_option
-def test_future_tokens_change_nothing(options):
-    model = build(**options)
+@every_model
+def test_future_tokens_change_nothing(config):
+    model = randomised(config)
     changed = TGT.clone()
     changed[:, 4:] = torch.randint(4, VOCAB, changed[:, 4:].shape)
     with torch.no_grad():
         close(model(SRC, TGT)[:, :4], model(SRC, changed)[:, :4])
 
 
-@every_option
+@every_model
 @pytest.mark.parametrize("attention", [False, True])
-def test_padding_and_neighbours_change_nothing(options, attention):
+def test_padding_and_neighbours_change_nothing(config, attention):
     """A sentence alone, without padding, gets the logits that it gets in a padded batch."""
-    model = build(**options)
+    model = randomised(config)
     with torch.no_grad():
         batch = model.decode(TGT, model.encode(SRC, attention), attention)[0]
         wider = F.pad(SRC, (0, 6), value=PAD), F.pad(TGT, (0, 3), value=PAD)
@@ -253,31 +299,54 @@ def test_padding_and_neighbours_change_nothing(options, attention):
             close(model(src[None], tgt[None])[0], batch[i, : len(tgt)], 2e-5)
 
 
-@every_option
-def test_attention_is_what_the_fast_path_computes(options):
-    model = build(**options)
+@every_model
+def test_attention_is_what_the_fast_path_computes(config):
+    model = randomised(config)
     with torch.no_grad():
         memory = model.encode(SRC, attention=True)
         logits, weights = model.decode(TGT, memory, attention=True)
         close(logits, model(SRC, TGT), 2e-5)
-    (rows, s), t = SRC.shape, TGT.size(1)
-    assert memory["attention"].shape == (rows, 2, 4, s, s)
-    assert weights["cross"].shape == (rows, 3, 4, t, s)
-    assert weights["decoder"].shape == (rows, 3, 4, t, t)
-    for shares in (memory["attention"], *weights.values()):
-        close(shares.sum(-1), torch.ones(shares.shape[:-1]))
+    shapes = {name: tuple(shares.shape) for name, shares in weights.items()}
+    if "attention" in memory:
+        shapes["source"] = tuple(memory["attention"].shape)
+    assert shapes == attention_shapes(config)
+    weights = {"source": memory.get("attention"), "cross": None, "decoder": None, **weights}
+    source, cross, own = weights["source"], weights["cross"], weights["decoder"]
     source_pads = (SRC == PAD)[:, None, None, None]
-    assert (memory["attention"].masked_select(source_pads) == 0).all()
-    assert (weights["cross"].masked_select(source_pads) == 0).all()
-    assert (weights["decoder"].triu(1) == 0).all()
+    sums = []
+    if source is not None:
+        sums.append(source.sum(-1)[(SRC != PAD)[:, None, None].expand(source.shape[:-1])])
+    if cross is not None:
+        assert (cross.masked_select(source_pads) == 0).all()
+        if isinstance(config, recipe.DecoderOnly):  # one softmax over both sides
+            sums.append(cross.sum(-1) + own.sum(-1))
+        elif getattr(config, "span", "") != "predictive":  # whose Gaussian takes something away
+            sums.append(cross.sum(-1))
+    if own is not None:
+        assert (own.triu(1) == 0).all()
+    for total in sums:
+        close(total, torch.ones(total.shape))
     with torch.no_grad():
         assert model.decode(TGT, model.encode(SRC))[1] is None
 
 
-@every_option
+def attention_shapes(config: recipe.Model) -> dict[str, tuple[int, ...]]:
+    (rows, s), t = SRC.shape, TGT.size(1)
+    match config:
+        case recipe.Transformer():
+            return {"source": (rows, 2, 4, s, s), "cross": (rows, 3, 4, t, s), "decoder": (rows, 3, 4, t, t)}
+        case recipe.Conv():
+            return {"cross": (rows, config.decoder_layers, 1, t, s)}
+        case recipe.DecoderOnly():
+            shape = (rows, config.layers, config.heads)
+            return {"source": (*shape, s, s), "cross": (*shape, t, s), "decoder": (*shape, t, t)}
+    return {} if config.attention == "none" else {"cross": (rows, 1, config.heads, t, s)}
+
+
+@every_model
 @pytest.mark.parametrize("attention", [False, True])
-def test_steps_equal_decode(options, attention):
-    model = build(**options)
+def test_steps_equal_decode(config, attention):
+    model = randomised(config)
     with torch.inference_mode():
         memory = model.encode(SRC)
         logits, weights = model.decode(TGT, memory, attention=True)
@@ -286,15 +355,17 @@ def test_steps_equal_decode(options, attention):
             step, shares, state = model.step(TGT[:, t], memory, state, attention)
             close(step, logits[:, t], 2e-5)
             if attention:
-                close(shares["cross"], weights["cross"][:, :, :, t])
+                assert shares.keys() == weights.keys() - {"decoder"}
+                for name in shares:
+                    close(shares[name], weights[name][:, :, :, t])
             else:
                 assert shares is None
 
 
-@every_option
-def test_steps_after_select(options):
+@every_model
+def test_steps_after_select(config):
     """Rows reordered, repeated and dropped in the middle of a sentence, as a beam search does."""
-    model = build(**options)
+    model = randomised(config)
     rows = torch.tensor([2, 2, 0, 3, 2])
     with torch.inference_mode():
         memory = model.encode(SRC)
@@ -310,11 +381,11 @@ def test_steps_after_select(options):
             close(logits, expected[:, t], 2e-5)
 
 
-@every_option
+@every_model
 @pytest.mark.parametrize("attention", [False, True])
-def test_hypotheses_share_their_source(options, attention):
+def test_hypotheses_share_their_source(config, attention):
     """Three rows to each row of memory give what they give with the memory repeated."""
-    model = build(**options)
+    model = randomised(config)
     rows = torch.arange(len(SRC)).repeat_interleave(3)
     prefixes = sentences([5] * len(rows), end=(), seed=6)
     with torch.inference_mode():
@@ -325,12 +396,13 @@ def test_hypotheses_share_their_source(options, attention):
             shared, shared_weights, shared_state = model.step(prefixes[:, t], memory, shared_state, attention)
             expected, weights, state = model.step(prefixes[:, t], repeated, state, attention)
             close(shared, expected, 2e-5)
-            if attention:
-                close(shared_weights["cross"], weights["cross"])
+            for name in weights or ():
+                close(shared_weights[name], weights[name])
 
 
-def test_steps_beyond_the_first_growth_of_the_cache():
-    model = build()
+@parametrized({name: (TRANSFORMERS | DECODERS)[name] for name in ("pre-sinusoidal-all-relu", "decoder")})
+def test_steps_beyond_the_first_growth_of_the_cache(config):
+    model = randomised(config)
     tgt = sentences([40] * len(SRC), end=(), seed=7)
     with torch.inference_mode():
         memory = model.encode(SRC)
@@ -342,17 +414,16 @@ def test_steps_beyond_the_first_growth_of_the_cache():
                 state = select(state, torch.arange(len(SRC)))
 
 
-@every_option
-def test_zeroed_embeddings_keep_their_positions(options):
-    model = build(**options)
+@every_model
+def test_zeroed_embeddings_keep_their_positions(config):
+    model = randomised(config)
     keep_src, keep_tgt = torch.rand(SRC.shape) < 0.6, torch.rand(TGT.shape) < 0.6
     with torch.no_grad():
         zeroed = model.features(TGT, model.encode(SRC, keep=keep_src), keep=keep_tgt)[0]
         all_kept = model.features(TGT, model.encode(SRC, keep=keep_src | True), keep=keep_tgt | True)[0]
         close(all_kept, model.features(TGT, model.encode(SRC))[0])
         # The same by hand: a piece whose vector is zero takes the place of each token that is not kept.
-        tables = {model.target_embedding, model.source_embedding or model.target_embedding}
-        for table in tables:
+        for table in {model.target_embedding, model.source_table}:
             table.weight[VOCAB - 1] = 0
         src, tgt = SRC.masked_fill(~keep_src & (SRC != PAD), VOCAB - 1), TGT.masked_fill(~keep_tgt, VOCAB - 1)
         expected = model.features(tgt, model.encode(src))[0]
@@ -373,14 +444,21 @@ def test_sinusoids_grow_and_learned_positions_refuse():
         assert "max_positions" in error.value.hint
 
 
-def test_the_table_of_a_model_built_without_weights():
-    """Built on the meta device and then filled, as a loader may do: the sinusoids are there."""
-    with torch.device("meta"):
-        empty = build_model(small(), VOCAB, VOCAB)
-    model = build()
-    empty.load_state_dict(model.state_dict(), assign=True)
-    with torch.no_grad():
-        close(empty.eval()(SRC, TGT), model(SRC, TGT))
+@every_model
+def test_a_model_built_without_weights(config):
+    """Built on the meta device and then filled, as a loader does: the sinusoids are there."""
+    model = randomised(config)
+    for assign in (False, True):
+        with torch.device("meta"):
+            empty = build_model(config, VOCAB, VOCAB)
+        if not assign:
+            empty.to_empty(device="cpu")
+        empty.load_state_dict(model.state_dict(), assign=assign)
+        with torch.no_grad():
+            close(empty.eval()(SRC, TGT), model(SRC, TGT))
+
+
+def test_sinusoids_grow_on_their_own():
     assert Sinusoids(4, 2)(0, 9, torch.zeros(1)).shape == (9, 2)
 
 

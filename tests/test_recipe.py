@@ -9,8 +9,11 @@ import pytest
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe import (
+    FAMILIES,
+    Conv,
     Corpus,
     Recipe,
+    Rnn,
     Train,
     keys_of,
     load_recipe,
@@ -61,7 +64,7 @@ PROBLEMS = [
     ("model.dropout=[0.1]", "model.dropout: must be a number, not [0.1]"),
     ("model.norm=prae", 'model.norm: must be one of "post", "pre", not \'prae\'; did you mean pre?'),
     ("model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
-    ("model.family=lstm", 'model.family: must be one of transformer, not "lstm"'),
+    ("model.family=lstm", '--set: model.family: must be one of transformer, rnn, conv, decoder, not "lstm"'),
     ("vocab.joint=1", "vocab.joint: must be true or false, not 1"),
     ("vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("vocab.symbols=['<a>','<a>']", "vocab.symbols: lists a symbol twice"),
@@ -84,6 +87,49 @@ def test_problems(override, message):
         load_recipe(None, (override,))
     assert message in caught.value.message
     assert caught.value.hint
+
+
+FAMILY_PROBLEMS = [
+    ("conv", "model.heads=8", "model.heads: unknown key"),
+    ("conv", "model.kernel=4", "model.kernel: must be odd, not 4"),
+    ("conv", "model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
+    ("rnn", "model.max_positions=100", "model.max_positions: unknown key"),
+    ("rnn", "model.ff=8", "model.ff: unknown key"),
+    ("rnn", "model.dim=33", "model.dim: must be even with bidirectional = true, not 33"),
+    ("rnn", "model.heads=2", "model.heads: 2 of them need projections = true"),
+    ("rnn", "model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+    ("rnn", "model.attention=luong", 'model.attention: must be one of "none", "cosine"'),
+    ("rnn", "vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
+    ("decoder", "model.encoder_layers=2", "model.encoder_layers: unknown key"),
+    ("decoder", "model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+]
+
+
+@pytest.mark.parametrize(("family", "override", "message"), FAMILY_PROBLEMS)
+def test_problems_of_other_families(family, override, message):
+    with pytest.raises(NmtError) as caught:
+        load_recipe(None, (f"model.family={family}", override))
+    assert message in caught.value.message
+
+
+def test_what_belongs_to_attention_needs_attention():
+    keys = ("span=monotonic", "projections=true", "heads=2", "input_feeding=true")
+    with pytest.raises(NmtError) as caught:
+        load_recipe(None, ("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
+    for key in ("span", "projections", "heads", "input_feeding"):
+        assert f'model.{key}: is of attention, and attention = "none"' in caught.value.message
+
+
+def test_another_family_starts_the_model_afresh(write):
+    """... whose keys another family does not know; the same family goes on, and a key of neither is refused."""
+    write("base.toml", "[model]\nheads = 2\nff = 8\ndropout = 0.3\n[train]\nseed = 5\n")
+    path = write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\ncell = "gru"\n')
+    recipe = load_recipe(path)
+    assert recipe.model == Rnn(cell="gru") and recipe.train.seed == 5
+    assert load_recipe(path, ("model.dim=64", "model.family=conv", "model.kernel=5")).model == Conv(dim=64, kernel=5)
+    assert load_recipe(path, ("model.dim=64", "model.family=rnn")).model == Rnn(cell="gru", dim=64)
+    with pytest.raises(NmtError, match=r"x\.toml: model\.ff: unknown key"):
+        load_recipe(write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\nff = 8\n'))
 
 
 def test_all_problems_at_once():
@@ -164,6 +210,8 @@ def test_every_key_is_documented():
         if field.name != "name":
             for key in keys_of(type(getattr(Recipe(), field.name)), field.name + "."):
                 assert key.doc, key.name
+    for family in FAMILIES.values():
+        assert all(key.doc for key in keys_of(family))
 
 
 def test_dataclasses_are_frozen():

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from nmt_cli import recipe
 from nmt_cli.engine import Hypothesis, SearchOptions, length_normalised, longest
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq, select
+from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.search import search, top_of
 from nmt_cli.vocab import BOS, EOS, PAD, UNK
@@ -84,10 +86,25 @@ def transformer(norm: str = "pre", vocab: int = VOCAB) -> Transformer:
     return model
 
 
+def family(config: recipe.Model, vocab: int = VOCAB) -> Seq2Seq:
+    """One of the other families, all of whose weights are random: a model with opinions."""
+    model = build_model(config, vocab, vocab)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+FAMILIES: dict[str, recipe.Model] = {
+    "bottleneck": recipe.Rnn(cell="gru", dim=8, attention="none", context="every", tie="none"),
+    "rnn": recipe.Rnn(dim=8, attention="additive", decoder_layers=2, input_feeding=True, span="monotonic", radius=1),
+    "conv": recipe.Conv("conv", 8, 3, 1, 2, 64),
+    "decoder": recipe.DecoderOnly("decoder", 8, 2, 16, 2, max_positions=64),
+}
 MODELS: dict[str, Callable[[], Seq2Seq]] = {
     "pre": lambda: transformer("pre"),
     "post": lambda: transformer("post"),
     "recurrent": Recurrent,
+    **{name: partial(family, config) for name, config in FAMILIES.items()},
 }
 
 
@@ -96,9 +113,13 @@ def make(name: str, seed: int = 1) -> Seq2Seq:
     return MODELS[name]().eval()
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=("pre", "post", "recurrent"))
 def model(request) -> Seq2Seq:
     return make(request.param)
+
+
+# For what may go wrong in a model as well as in the search.
+every_model = pytest.mark.parametrize("model", MODELS, indirect=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,6 +176,7 @@ def assert_same(found: list[Hypothesis], expected: list[tuple[tuple[int, ...], f
 # Beam search
 
 
+@every_model
 @pytest.mark.parametrize("n_best", [1, 20])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 def test_exhaustive_beam_is_brute_force(model, alpha, n_best):
@@ -163,6 +185,7 @@ def test_exhaustive_beam_is_brute_force(model, alpha, n_best):
         assert_same(found, brute_force([model], row, options)[:n_best])
 
 
+@every_model
 def test_every_part_of_a_hypothesis(model):
     options = SearchOptions(beam=400, n_best=15, alpha=0.6, attention=True, **SHORT)
     for row, found in zip(SRC, search([model], SRC, options), strict=True):
@@ -175,6 +198,9 @@ def test_every_part_of_a_hypothesis(model):
             assert hypothesis.finished == (len(logprobs) < src.size(1) - 1 + 2)
             with torch.no_grad():
                 _, weights = model.decode(torch.tensor([[BOS, *hypothesis.ids]]), model.encode(src), attention=True)
+            if "cross" not in weights:
+                assert hypothesis.attention is None
+                continue
             expected = weights["cross"][0, -1].mean(0).numpy()
             np.testing.assert_allclose(hypothesis.attention[:, : src.size(1)], expected, atol=1e-5, rtol=0)
             assert not hypothesis.attention[:, src.size(1) :].any()
@@ -220,7 +246,7 @@ def narrow_beam(model: Seq2Seq, row: Tensor, options: SearchOptions) -> list[tup
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
 def test_narrow_beam(alpha, beam, patience):
     """Also: the stop by proof never changes what is found, since the loop above has none."""
-    for name, seed in itertools.product(MODELS, range(2)):
+    for name, seed in itertools.product(("pre", "post", "recurrent"), range(2)):
         model = make(name, seed)
         options = SearchOptions(beam=beam, n_best=min(beam, 2), alpha=alpha, patience=patience, max_extra=3)
         for row, found in zip(SRC, search([model], SRC, options), strict=True):
@@ -272,6 +298,7 @@ def test_done(best_open, settings, expected):
     assert search_module._Sentence(4, (), [], ended).done(best_open, SearchOptions(**settings)) == expected
 
 
+@every_model
 def test_greedy_is_the_naive_loop(model):
     options = SearchOptions(beam=1, max_ratio=2.0, max_extra=3)
     for row, (found,) in zip(SRC, search([model], SRC, options), strict=True):
@@ -308,22 +335,29 @@ def in_batches(models, lines, order, size, options, prefixes=None):
     return results
 
 
-@pytest.mark.parametrize("name", ["pre", "recurrent"])
+WAYS = {
+    "greedy": SearchOptions(beam=1),
+    "beam": SearchOptions(beam=4, n_best=3),
+    "constrained": SearchOptions(beam=3, min_length=3, no_repeat_ngram=2, repetition_penalty=1.3, forbidden=(UNK,)),
+    "sample": SearchOptions(sample=True, n_best=2),
+    "top-p": SearchOptions(sample=True, top_p=0.8, top_k=30, temperature=0.7),
+}
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        SearchOptions(beam=1),
-        SearchOptions(beam=4, n_best=3),
-        SearchOptions(beam=3, min_length=3, no_repeat_ngram=2, repetition_penalty=1.3, forbidden=(UNK,)),
-        SearchOptions(sample=True, n_best=2),
-        SearchOptions(sample=True, top_p=0.8, top_k=30, temperature=0.7),
+        pytest.param(name, WAYS[way], id=f"{name}-{way}")
+        for name, way in [*itertools.product(("pre", "recurrent"), WAYS), *((name, "beam") for name in FAMILIES)]
     ],
-    ids=["greedy", "beam", "constrained", "sample", "top-p"],
 )
 def test_a_result_does_not_depend_on_its_batch(name, options):
     torch.manual_seed(5)
     vocab = 300  # enough for top_of to lay out columns
-    model = (transformer(vocab=vocab) if name == "pre" else Recurrent(vocab)).eval()
+    if name in FAMILIES:
+        model = family(FAMILIES[name], vocab).eval()
+    else:
+        model = (transformer(vocab=vocab) if name == "pre" else Recurrent(vocab)).eval()
     with torch.no_grad():
         model.output_weight[EOS] *= 2  # so that sentences leave at different times
     lines = corpus(24, vocab)
@@ -364,6 +398,7 @@ def test_no_sentences(model):
     assert search([model], SRC[:0], SearchOptions()) == []
 
 
+@every_model
 def test_an_empty_source(model):
     (found,) = search([model], torch.tensor([[EOS]]), SearchOptions(beam=400, n_best=5, max_extra=4))
     assert_same(found, brute_force([model], torch.tensor([EOS]), SearchOptions(max_extra=4))[:5])
@@ -412,6 +447,7 @@ def test_min_length_gives_way(model):
     assert all(one[0].ids == () for one in found)
 
 
+@every_model
 def test_prefixes(model):
     prefixes = [(5, UNK), (), (6,)]
     options = SearchOptions(beam=400, n_best=10, **SHORT)

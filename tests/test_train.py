@@ -133,8 +133,18 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     assert "\x1b" not in result.err + result.text
 
 
+RECURRENT = sets(
+    *("model.family=rnn", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2", "model.dropout=0.2"),
+    *("model.span=predictive", "model.input_feeding=true", "train.consistency=simcut"),
+)
+CONVOLUTIONAL = sets("model.family=conv", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2")
+DECODER = sets("model.family=decoder", "model.dim=32", "model.ff=64", "model.layers=2", "model.attention_dropout=0.1")
+
+
 @pytest.mark.parametrize(
-    "options", [[], EVERYTHING, ["--set", "train.optimizer=muon"]], ids=["plain", "everything", "muon"]
+    "options",
+    [[], EVERYTHING, ["--set", "train.optimizer=muon"], RECURRENT, CONVOLUTIONAL, DECODER],
+    ids=["plain", "everything", "muon", "recurrent", "convolutional", "decoder"],
 )
 def test_resume_is_exact(nmt, toy, tmp_path, options):
     """40 steps = some + kill -9 in mid-epoch + the rest, by hash of the weights; the log has neither gap nor repeat."""

@@ -73,6 +73,13 @@ class Seq2Seq(nn.Module):
         """(length,D): what is added to the embeddings of a source to say where they stand; None: no such thing."""
         return None
 
+    def met(self, name: str) -> tuple[float, float]:
+        """How often a source token and a target token are multiplied with a parameter, for the count of FLOPs.
+
+        Not asked of embeddings and positions, which are looked up, and of `output_weight`, which target tokens meet.
+        """
+        raise NotImplementedError
+
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         return self.decode(tgt_in, self.encode(src))[0]
 

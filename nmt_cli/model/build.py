@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from nmt_cli import recipe
 from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.conv import Conv
+from nmt_cli.model.decoder_only import DecoderOnly
+from nmt_cli.model.rnn import Rnn
 from nmt_cli.model.transformer import Transformer
 
 
@@ -12,4 +15,10 @@ def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> S
     match config:
         case recipe.Transformer():
             return Transformer(config, source_vocab, target_vocab)
+        case recipe.Rnn():
+            return Rnn(config, source_vocab, target_vocab)
+        case recipe.Conv():
+            return Conv(config, source_vocab, target_vocab)
+        case recipe.DecoderOnly():
+            return DecoderOnly(config, source_vocab, target_vocab)
     raise TypeError(f"no model for {type(config).__name__}")

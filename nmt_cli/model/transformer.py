@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from nmt_cli import recipe
 from nmt_cli.errors import NmtError
 from nmt_cli.model.attention import CrossAttention, SelfAttention
-from nmt_cli.model.base import Seq2Seq, Tensors
+from nmt_cli.model.base import Tensors
 from nmt_cli.model.dropout import dropout
+from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
 from nmt_cli.vocab import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
@@ -58,7 +59,7 @@ class LearnedPositions(nn.Embedding):
 class Residual(nn.Module):
     """The sum and the norm around each part of a layer. post: norm(x + part(x)); pre: x + part(norm(x))."""
 
-    def __init__(self, config: recipe.Transformer) -> None:
+    def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
         self.pre = config.norm == "pre"
         self.drop = config.dropout
@@ -73,7 +74,7 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, config: recipe.Transformer) -> None:
+    def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
         self.inner = nn.Linear(config.dim, config.ff)
         self.outer = nn.Linear(config.ff, config.dim)
@@ -87,7 +88,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, config: recipe.Transformer) -> None:
+    def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
         self.attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
         self.around_attention = Residual(config)
@@ -96,9 +97,13 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, weights: bool) -> tuple[Tensor, Tensor | None]:
         y, shares = self.attention(self.around_attention.enter(x), mask, weights=weights)
-        x = self.around_attention.leave(x, y)
+        return self.finish(x, y), shares
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """From the input of the layer and the output of its attention to its own output."""
+        x = self.around_attention.leave(x, attended)
         y = self.feed_forward(self.around_feed_forward.enter(x))
-        return self.around_feed_forward.leave(x, y), shares
+        return self.around_feed_forward.leave(x, y)
 
 
 class DecoderLayer(nn.Module):
@@ -134,21 +139,26 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward.leave(x, y), shares, own
 
 
-class Transformer(Seq2Seq):
+def initialise(model: nn.Module, dim: int) -> None:
+    """Xavier for matrices, each of a fused one by itself; embeddings of unit length, which their scale makes those of
+    unit variance; biases zero."""
+    fused = {"qkv": 3, "keys_values": 2}
+    for name, module in model.named_modules():
+        match module:
+            case nn.Linear(bias=None):
+                nn.init.normal_(module.weight, std=dim**-0.5)  # the output, as if it were tied
+            case nn.Linear():
+                for matrix in module.weight.chunk(fused.get(name.rpartition(".")[2], 1)):
+                    nn.init.xavier_uniform_(matrix)
+                nn.init.zeros_(module.bias)
+            case nn.Embedding():
+                initialise_embedding(module, dim**-0.5)
+
+
+class Transformer(EmbeddingSeq2Seq):
     def __init__(self, config: recipe.Transformer, source_vocab: int, target_vocab: int) -> None:
-        super().__init__()
-        if config.tie == "all" and source_vocab != target_vocab:
-            raise NmtError(
-                f'model.tie = "all" needs one vocabulary, not {source_vocab} and {target_vocab} pieces',
-                'set vocab.joint = true, or model.tie = "target"',
-            )
         dim = config.dim
-        self.scale = math.sqrt(dim)
-        self.drop = config.dropout
-        # A shared matrix is registered once, under the target's name: the state dict has no twins.
-        self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
-        self.source_embedding = None if config.tie == "all" else nn.Embedding(source_vocab, dim, PAD)
-        self.output = nn.Linear(dim, target_vocab, bias=False) if config.tie == "none" else None
+        super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
         positions = LearnedPositions if config.positions == "learned" else Sinusoids
         self.source_positions = positions(config.max_positions, dim)
         self.target_positions = positions(config.max_positions, dim)
@@ -157,42 +167,13 @@ class Transformer(Seq2Seq):
         # Post-norm layers end with a norm of their own.
         self.encoder_norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
-        self.initialise(dim)
-
-    def initialise(self, dim: int) -> None:
-        fused = {"qkv": 3, "keys_values": 2}
-        for name, module in self.named_modules():
-            match module:
-                case nn.Linear(bias=None):
-                    nn.init.normal_(module.weight, std=dim**-0.5)  # the output, as if it were tied
-                case nn.Linear():
-                    for matrix in module.weight.chunk(fused.get(name.rpartition(".")[2], 1)):
-                        nn.init.xavier_uniform_(matrix)
-                    nn.init.zeros_(module.bias)
-                case nn.Embedding():
-                    nn.init.normal_(module.weight, std=dim**-0.5)
-                    if module.padding_idx is not None:
-                        nn.init.zeros_(module.weight[module.padding_idx])
-
-    @property
-    def output_weight(self) -> Tensor:
-        return self.target_embedding.weight if self.output is None else self.output.weight
+        initialise(self, dim)
 
     def positions(self, length: int) -> Tensor:
         return self.source_positions(0, length, self.target_embedding.weight)
 
-    def embed(
-        self, ids: Tensor, table: nn.Embedding, positions: nn.Module, keep: Tensor | None = None, start: int = 0
-    ) -> Tensor:
-        """ids (B,T) -> (B,T,D)"""
-        # The gradient of a matrix that is also the output's is dense in any case; to add the few rows of these ids is
-        # cheaper than to add another dense one.
-        tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
-        x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
-        if keep is not None:
-            x = x * keep[..., None]
-        x = x + positions(start, start + ids.size(1), x)
-        return dropout(x, self.drop if self.training else 0.0)
+    def met(self, name: str) -> tuple[float, float]:
+        return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each decoder layer (B,S,2D), and a mask (B,1,1,S) if there is padding."""
@@ -201,7 +182,7 @@ class Transformer(Seq2Seq):
         # Asking costs a GPU more than masking does, and a compiler too.
         if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
             mask = memory["mask"] = (src != PAD)[:, None, None]
-        x = self.embed(src, self.source_embedding or self.target_embedding, self.source_positions, keep)
+        x = self.embed(src, self.source_table, self.source_positions, keep)
         shares = []
         for layer in self.encoder:
             x, share = layer(x, mask, attention)

@@ -1,0 +1,63 @@
+"""What all families have in common at their two ends: tokens come in by embeddings and go out by a linear map, and some
+of these three matrices may be one (Press and Wolf 2017; Vaswani et al. 2017, section 3.4)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.errors import NmtError
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.dropout import dropout
+from nmt_cli.vocab import PAD
+
+
+class EmbeddingSeq2Seq(Seq2Seq):
+    def __init__(self, source_vocab: int, target_vocab: int, dim: int, tie: str, scale: float, drop: float) -> None:
+        """tie: "all" three matrices are one, "target" embedding and output are, or "none"; scale: of embeddings."""
+        super().__init__()
+        if tie == "all" and source_vocab != target_vocab:
+            raise NmtError(
+                f'model.tie = "all" needs one vocabulary, not {source_vocab} and {target_vocab} pieces',
+                'set vocab.joint = true, or model.tie = "target"',
+            )
+        self.scale = scale
+        self.drop = drop
+        # A shared matrix is registered once, under the target's name: the state dict has no twins.
+        self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
+        self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
+        self.output = nn.Linear(dim, target_vocab, bias=False) if tie == "none" else None
+
+    @property
+    def output_weight(self) -> Tensor:
+        return self.target_embedding.weight if self.output is None else self.output.weight
+
+    @property
+    def source_table(self) -> nn.Embedding:
+        return self.source_embedding or self.target_embedding
+
+    def embed(
+        self,
+        ids: Tensor,
+        table: nn.Embedding,
+        positions: nn.Module | None = None,
+        keep: Tensor | None = None,
+        start: int = 0,
+    ) -> Tensor:
+        """ids (B,T) -> (B,T,D); the first stands at position `start`."""
+        # The gradient of a matrix that is also the output's is dense in any case; to add the few rows of these ids is
+        # cheaper than to add another dense one.
+        tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
+        if keep is not None:
+            x = x * keep[..., None]
+        if positions is not None:
+            x = x + positions(start, start + ids.size(1), x)
+        return dropout(x, self.drop if self.training else 0.0)
+
+
+def initialise_embedding(table: nn.Embedding, std: float) -> None:
+    nn.init.normal_(table.weight, std=std)
+    if table.padding_idx is not None:
+        nn.init.zeros_(table.weight[table.padding_idx])
