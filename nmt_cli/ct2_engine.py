@@ -31,6 +31,14 @@ def unable(options: SearchOptions, models: int) -> str:
     return "" if find_spec("ctranslate2") else "that it is not installed: pip install 'nmt-cli[fast]'"
 
 
+def check_type(name: str) -> None:
+    """Of weights to be exported."""
+    if name not in TYPES or name == "auto":
+        raise NmtError(f"--type {name} is none of {', '.join(TYPES[1:])}", "float32 loses nothing, int8 is smallest")
+    if not find_spec("ctranslate2"):
+        raise NmtError("ctranslate2 is not installed", "pip install 'nmt-cli[fast]'")
+
+
 class CTranslate2Engine:
     name = "ctranslate2"
 

@@ -56,7 +56,9 @@ def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: Engine
         if wish.type not in ("auto", "float32"):
             raise NmtError(f"the torch engine has no --type {wish.type}", "--engine ctranslate2, or leave --type out")
         return False
-    obstacle = "" if folder.ctranslate2.is_dir() else "that the model is not exported"
+    family = folder.recipe.model.family
+    obstacle = "" if family == "transformer" else f'that it has no models of family "{family}"'
+    obstacle = obstacle or ("" if folder.ctranslate2.is_dir() else "that the model is not exported")
     obstacle = obstacle or unable(options, models) or ("the device mps" if wish.device == "mps" else "")
     if not obstacle:
         return True

@@ -84,17 +84,6 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     assert ctranslate2.contains_model(str(folder))
 
 
-def check_type(name: str) -> None:
-    from nmt_cli.ct2_engine import TYPES
-
-    if name not in TYPES or name == "auto":
-        raise NmtError(f"--type {name} is none of {', '.join(TYPES[1:])}", "float32 loses nothing, int8 is smallest")
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError:
-        raise NmtError("ctranslate2 is not installed", "pip install 'nmt-cli[fast]'") from None
-
-
 def to_hf(trained: Trained, folder: Path) -> None:
     """A folder for Hugging Face's transformers, which need not be installed: config, weights, and a Marian tokeniser.
 

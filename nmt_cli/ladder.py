@@ -22,7 +22,7 @@ from nmt_cli.hypotheses import Texts
 from nmt_cli.inspection import inspect
 from nmt_cli.model.base import count_parameters
 from nmt_cli.progress import duration
-from nmt_cli.recipe import Recipe, load_recipe
+from nmt_cli.recipe import Recipe, Transformer, load_recipe
 from nmt_cli.run import read_log
 from nmt_cli.scoreboard import draw_lengths
 from nmt_cli.scoring import ScoreOptions, score, tokenizer_for
@@ -32,26 +32,34 @@ from nmt_cli.validation import Validation
 
 @dataclass(frozen=True)
 class Rung:
-    """A name, what it adds to the rung below, and [model] of its recipe. The widths are multiples of the base's."""
+    """A name, what it adds to the rung below, and how its recipe differs from the base's.
+
+    Widths and rates are multiples of the base's: a recurrent layer has fewer matrices than a Transformer's, so it may
+    be wider, and what was found on the demo corpus (recipes/demo-*.toml) is that attention to states and convolutions
+    bear a higher rate.
+    """
 
     name: str
     what: str
-    model: tuple[str, ...] = ()
-    width: int = 2
+    settings: tuple[str, ...] = ()
+    width: int = 1
+    rate: float = 1.0
 
 
-_SEEN = ("model.family=rnn", "model.cell=lstm", "model.encoder_layers=1", "model.decoder_layers=1")
+_LSTM = ("model.family=rnn", "model.cell=lstm", "train.clip=1.0")  # recurrent gradients can explode
 RUNGS = (
-    Rung("rnn", "LSTM, one vector for the whole source", (*_SEEN, "model.attention=none", "model.context=every")),
-    Rung("attention", "... with additive attention", (*_SEEN, "model.attention=additive")),
+    Rung("rnn", "LSTM, one vector for the source", (*_LSTM, "model.attention=none", "model.context=every"), width=2),
+    Rung("attention", "... and additive attention", (*_LSTM, "model.attention=additive"), width=2, rate=2),
     Rung(
         "multi-head",
-        "... with four heads of scaled dot products",
-        (*_SEEN, "model.attention=scaled_dot", "model.projections=true", "model.heads=4"),
+        "... of four heads, scaled dot",
+        (*_LSTM, "model.attention=scaled_dot", "model.projections=true", "model.heads=4"),
+        width=2,
+        rate=2,
     ),
-    Rung("conv", "gated convolutions, attention in every layer", ("model.family=conv",), width=1),
-    Rung("decoder", "one causal Transformer over both sides", ("model.family=decoder", "model.layers=4"), width=1),
-    Rung("transformer", "attention alone: the base recipe itself"),
+    Rung("conv", "gated convolutions", ("model.family=conv",), rate=2),
+    Rung("decoder", "one causal Transformer", ("model.family=decoder", "model.layers=4")),
+    Rung("transformer", "the base recipe itself"),
 )
 
 
@@ -71,8 +79,17 @@ class Climbed:
 def rung_recipe(rung: Rung, base: Path | None, overrides: Sequence[str], out: Path, budget: Sequence[str]) -> Recipe:
     """The base recipe with this rung's model, in a folder of its own, on the base's prepared data."""
     plain = load_recipe(base, tuple(overrides))
-    width = rung.width * plain.model.dim
-    own = (*rung.model, f"model.dim={width}", f"model.dropout={plain.model.dropout}") if rung.model else ()
+    own: tuple[str, ...] = ()
+    if not isinstance(plain.model, Transformer):
+        raise NmtError(
+            f'the ladder ends with the Transformer, and this recipe is of family "{plain.model.family}"',
+            "name a recipe with family = transformer, as demo",
+        )
+    if rung.settings:
+        model, rate = plain.model, rung.rate * plain.train.lr
+        scaled = (f"model.dim={rung.width * model.dim}", f"model.dropout={model.dropout}", f"train.lr={rate}")
+        same = (f"model.ff={model.ff}", f"model.heads={model.heads}") if "model.family=decoder" in rung.settings else ()
+        own = (*rung.settings, *scaled, *same)
     places = (f'train.out="{out / rung.name}"', f'data.prepared="{plain.prepared_folder.resolve()}"')
     recipe = load_recipe(base, (*overrides, *own, *budget, *places))
     return replace(recipe, name=rung.name)

@@ -12,7 +12,7 @@ import pytest
 from conftest import assert_user_error
 
 ROOT = Path(__file__).parent.parent
-VERBS = ["prepare", "train", "translate", "score", "inspect", "export", "recipes", "demo"]
+VERBS = ["prepare", "train", "translate", "score", "inspect", "ladder", "export", "recipes", "demo"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([verb, "--help"] for verb in VERBS)])

@@ -30,9 +30,8 @@ def export(
     nmt export runs/demo --to ctranslate2
     nmt export runs/demo --to hf --out demo-hf
     """
-    from nmt_cli.checkpoint import load_model
+    from nmt_cli.ct2_engine import check_type
     from nmt_cli.errors import NmtError
-    from nmt_cli.export import check_type, to_ctranslate2, to_hf
     from nmt_cli.model_folder import CTRANSLATE2, find_model
     from nmt_cli.terminal import messages
 
@@ -46,6 +45,10 @@ def export(
     folder = find_model(model) / CTRANSLATE2 if out is None else out
     if folder.exists() and not force:
         raise NmtError(f"{folder} exists", "--force replaces it")
+
+    from nmt_cli.checkpoint import load_model
+    from nmt_cli.export import to_ctranslate2, to_hf
+
     trained = load_model(model)
     if inside:
         to_ctranslate2(trained, folder, None if type == "float32" else type)

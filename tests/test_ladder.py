@@ -1,0 +1,112 @@
+"""`nmt ladder`: rungs are trained once, go on after an interruption, and are compared in one table."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import assert_user_error
+
+from nmt_cli.files import sha256_of
+from nmt_cli.ladder import RUNGS, rung_recipe
+from nmt_cli.recipe import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
+from nmt_cli.run import read_log
+
+TEXT = [
+    ("a cat sees a dog .", "ein hund katze sieht ein ."),
+    ("the dog runs .", "der hund rennt ."),
+    ("a small bird sings a song .", "ein kleiner vogel singt ein lied ."),
+]
+TINY = ("model.dim=16", "model.heads=4", "model.ff=32", "model.encoder_layers=1", "model.decoder_layers=1")
+TINY += ("train.batch_tokens=64", "train.lr=3e-3", "train.warmup=5", "train.valid_lines=3", "train.precision=fp32")
+
+
+@pytest.fixture
+def data(nmt, write):
+    for side, language in enumerate(("en", "de")):
+        write(f"a.{language}", "".join(f"{pair[side]} {n}\n" for n in range(30) for pair in TEXT))
+        write(f"t.{language}", "".join(pair[side] + "\n" for pair in TEXT))
+    files = ("--source", "a.en", "--target", "a.de", "--test-source", "t.en", "--test-target", "t.de")
+    assert nmt("prepare", *files, "--vocab-size", 60, "--out", "data").code == 0
+    return [part for key in TINY for part in ("--set", key)]
+
+
+def test_a_ladder(nmt, data, tmp_path):
+    budget = ("--minutes", 0, "--flops", 3e7, "--rungs", "rnn,conv,transformer")
+    command = ("ladder", "data", *budget, "--sentence", "a cat runs .", *data)
+    result = nmt(*command)
+    assert result.code == 0, result.err
+    table, lengths, *maps = result.text.split("\n\n")
+    rows = {line.split()[0]: line.split() for line in table.splitlines()[1:-1]}
+    assert list(rows) == ["rnn", "conv", "transformer"]
+    for name in rows:
+        last = [entry for entry in read_log(tmp_path / "ladder" / name) if entry["kind"] == "train"][-1]
+        assert last["flops"] >= 3e7 and f"{last['flops']:.1e}" in rows[name]  # the same budget for all
+    assert "BLEU by length" in lengths and "no attention over the source" in maps[0]
+    assert "transformer: " in result.text and "rung 1 of 3, rnn" in result.err
+    before = {name: sha256_of(tmp_path / "ladder" / name / "log.jsonl") for name in rows}
+    again = nmt(*command)
+    assert again.code == 0 and again.text == result.text
+    for name in rows:
+        kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
+        assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
+    assert before.keys() == rows.keys()
+
+
+def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):
+    options = [
+        "ladder",
+        "data",
+        "--minutes",
+        "0.1",
+        "--rungs",
+        "rnn,transformer",
+        *data,
+        "--set",
+        "train.valid_every=20",
+    ]
+    command = [sys.executable, "-m", "nmt_cli", *options]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ladder/rnn/checkpoints/last").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    result = nmt(*options)
+    assert result.code == 0 and "going on from step" in result.err
+    assert "transformer" in result.text
+
+
+def test_every_rung_has_a_recipe(tmp_path):
+    recipes = {rung.name: rung_recipe(rung, shipped_recipes()["demo"], (), tmp_path, ()) for rung in RUNGS}
+    kinds = {name: type(recipe.model) for name, recipe in recipes.items()}
+    assert kinds == {
+        **{"rnn": Rnn, "attention": Rnn, "multi-head": Rnn, "conv": Conv},
+        **{"decoder": DecoderOnly, "transformer": Transformer},
+    }
+    assert len({recipe.prepared_folder for recipe in recipes.values()}) == 1
+    assert len({recipe.run_folder for recipe in recipes.values()}) == len(RUNGS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["demo", "--rungs", "rnn,lstm"], "there is no rung lstm"),
+        (["demo", "--flops", 1e9], "one of them"),
+        (["demo", "--minutes", 0], "one of them"),
+        (["none"], "there is no recipe none"),
+        (["demo-rnn"], 'this recipe is of family "rnn"'),
+        (["demo"], "prepare"),
+    ],
+)
+def test_mistakes(nmt, options, message):
+    assert message in nmt("ladder", *options).err
+    assert nmt("ladder", *options).code == 1
+
+
+def test_mistakes_are_sentences(nmt):
+    assert_user_error(nmt("ladder", "demo", "--rungs", "x"), "there is no rung x", "rnn, attention")
