@@ -97,16 +97,16 @@ class CTranslate2Engine:
         )
         return [
             [
-                self._hypothesis(pieces, score, attention, limit, options)
+                self._hypothesis(pieces, score, attention, len(request.source) + 1, limit, options)
                 for pieces, score, attention in zip(
                     result.hypotheses, result.scores, result.attention or [None] * options.n_best, strict=False
                 )
             ]
-            for result in results
+            for request, result in zip(requests, results, strict=True)
         ]
 
     def _hypothesis(
-        self, pieces: list[str], score: float, attention: list | None, limit: int, options: SearchOptions
+        self, pieces: list[str], score: float, attention: list | None, width: int, limit: int, options: SearchOptions
     ) -> Hypothesis:
         length = len(pieces) + 1
         return Hypothesis(
@@ -115,7 +115,7 @@ class CTranslate2Engine:
             logprob=score * length**options.alpha,
             token_logprobs=(),
             finished=length < limit,
-            attention=None if attention is None else np.array(attention, np.float32),
+            attention=None if attention is None else np.array(attention, np.float32).reshape(-1, width),
         )
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:

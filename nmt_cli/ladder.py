@@ -90,6 +90,7 @@ def rung_recipe(rung: Rung, base: Path | None, overrides: Sequence[str], out: Pa
         scaled = (f"model.dim={rung.width * model.dim}", f"model.dropout={model.dropout}", f"train.lr={rate}")
         same = (f"model.ff={model.ff}", f"model.heads={model.heads}") if "model.family=decoder" in rung.settings else ()
         own = (*rung.settings, *scaled, *same)
+        overrides = [override for override in overrides if not override.startswith("model.")]  # the base's own
     places = (f'train.out="{out / rung.name}"', f'data.prepared="{plain.prepared_folder.resolve()}"')
     recipe = load_recipe(base, (*overrides, *own, *budget, *places))
     return replace(recipe, name=rung.name)

@@ -96,17 +96,9 @@ def test_every_rung_has_a_recipe(tmp_path):
     ("options", "message"),
     [
         (["demo", "--rungs", "rnn,lstm"], "there is no rung lstm"),
-        (["demo", "--flops", 1e9], "one of them"),
         (["demo", "--minutes", 0], "one of them"),
-        (["none"], "there is no recipe none"),
         (["demo-rnn"], 'this recipe is of family "rnn"'),
-        (["demo"], "prepare"),
     ],
 )
 def test_mistakes(nmt, options, message):
-    assert message in nmt("ladder", *options).err
-    assert nmt("ladder", *options).code == 1
-
-
-def test_mistakes_are_sentences(nmt):
-    assert_user_error(nmt("ladder", "demo", "--rungs", "x"), "there is no rung x", "rnn, attention")
+    assert_user_error(nmt("ladder", *options), message)
