@@ -61,6 +61,9 @@ class CTranslate2Engine:
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
+        if requests[0].attention and len(requests) > 1:
+            # In a batch, the attention of the first step is that of another sentence (seen with CTranslate2 4.8).
+            return [found for request in requests for found in self.translate([request], options)]
         limits = [longest(len(request.source), len(request.prefix), options) for request in requests]
         found = self._translate(requests, options, max(limits))
         for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
@@ -69,12 +72,16 @@ class CTranslate2Engine:
                 found[index] = self._translate([request], options, limit)[0]
             # Who was stopped by the limit has no EOS in his score yet; and no search tells the log p of single tokens.
             if request.tokens or not all(best.finished for best in found[index]):
-                scored = self.score([(request.source, best.ids) for best in found[index]], options.alpha)
-                found[index] = [
-                    replace(best, score=s.score, logprob=s.logprob, token_logprobs=s.token_logprobs)
-                    for best, s in zip(found[index], scored, strict=True)
-                ]
+                found[index] = [self._scored(request, best, options) for best in found[index]]
         return found
+
+    def _scored(self, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
+        (scored,) = self.score([(request.source, best.ids)], options.alpha)
+        given = len(request.prefix)
+        logprobs = (*([0.0] * given), *scored.token_logprobs[given:])
+        total = sum(logprobs)
+        score = length_normalised(total, len(logprobs), options.alpha)
+        return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
         banned = [[self.target_pieces[index]] for index in (PAD, BOS, *options.forbidden) if index != UNK]

@@ -103,9 +103,9 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The n best translations of each row of src (B,S), best first. Several models average their probabilities.
 
-    A translation starts with its prefix, whose log p is part of its score. `numbers` (by default 0, 1, ...) are those
-    of the sentences in the whole input: what is sampled for a sentence depends on its number and the seed, not on the
-    batch it comes in. `watch` is told of every step, if there is only one sentence.
+    A translation starts with its prefix, whose log p counts as 0, while its length counts: as in CTranslate2. `numbers`
+    (by default 0, 1, ...) are those of the sentences in the whole input: what is sampled for a sentence depends on its
+    number and the seed, not on the batch it comes in. `watch` is told of every step, if there is only one sentence.
     """
     if any(model.training for model in models):
         raise ValueError("search wants model.eval(): dropout would change the probabilities at random")
@@ -223,7 +223,8 @@ def _rule_out(logp: Tensor, ids: Tensor, never: Tensor, forced: list[int | None]
     forced_at = [(b * width + k, token) for b, token in enumerate(forced) if token is not None for k in range(width)]
     if forced_at:
         row, token = torch.tensor(forced_at, device=logp.device).unbind(1)
-        forced_logp = logp[row, token]
+        # A prefix is given, not found: it costs nothing. The end at the limit costs what it costs.
+        forced_logp = torch.where(token == EOS, logp[row, token], 0.0)
     logp.index_fill_(1, never, NEVER)
     if options.no_repeat_ngram:
         logp.scatter_(1, repeats(ids, options.no_repeat_ngram), NEVER)

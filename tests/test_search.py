@@ -162,7 +162,8 @@ def brute_force(
         ids = [ids for ids in itertools.product(ORDINARY, repeat=length) if ids[: len(prefix)] == prefix]
         ids = [i for i in ids if allowed(i)]
         if ids:
-            sums = token_logprobs(models, src, ids, options.repetition_penalty).sum(1).tolist()
+            # a prefix is given, and costs nothing
+            sums = token_logprobs(models, src, ids, options.repetition_penalty)[:, len(prefix) :].sum(1).tolist()
             found += [(i, total / (length + 1) ** options.alpha) for i, total in zip(ids, sums, strict=True)]
     return sorted(found, key=lambda pair: -pair[1])
 
@@ -464,7 +465,7 @@ def test_a_prefix_is_law(model):
     assert found.ids == tuple(prefix)
     assert not found.finished
     logprobs = token_logprobs([model], SRC[1:2, :2], [tuple(prefix)])[0].tolist()
-    assert found.token_logprobs == pytest.approx(logprobs, abs=1e-5)
+    assert found.token_logprobs == pytest.approx([0.0] * 6 + logprobs[6:], abs=1e-5)
 
 
 @pytest.mark.parametrize("token", [PAD, BOS, EOS])

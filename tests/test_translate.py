@@ -592,9 +592,9 @@ def briefly_trained(trained: Trained, **changes) -> Trained:
     config = Transformer(**{**settings, **changes, "dropout": 0.0})
     torch.manual_seed(1)
     model = build_model(config, *trained.vocab.sizes)
-    loss, optimizer = TrainingLoss(model, Train()), torch.optim.Adam(model.parameters(), 5e-3)
+    loss, optimizer = TrainingLoss(model, Train()), torch.optim.Adam(model.parameters(), 3e-3)
     sides = [trained.vocab.encode_source([pair[side] for pair in TEST]) for side in (0, 1)]
-    for step in range(60):
+    for step in range(100):
         rows = slice(24 * (step % 20), 24 * (step % 20) + 24)
         batch = make_batch(sides[0][rows], sides[1][rows])
         value, _, count = loss(*(torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)))
@@ -633,15 +633,16 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
             a, b = reference.translate(requests, options), fast.translate(requests, options)
-            assert any(h.finished for found in a for h in found)
-            for ours, theirs in zip(a, b, strict=True):
+            # At the longest length CTranslate2 has other rules.
+            pairs = [pair for pair in zip(a, b, strict=True) if all(h.finished for found in pair for h in found)]
+            assert len(pairs) >= 3
+            for ours, theirs in pairs:
                 assert [h.ids for h in ours] == [h.ids for h in theirs]
                 assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
                 for one, two in zip(ours, theirs, strict=True):
                     assert one.token_logprobs == pytest.approx(two.token_logprobs, abs=1e-3)
                     width = two.attention.shape[1]
-                    # CTranslate2's attention of a prefix, up to what follows it, is another.
-                    shown = slice(len(prefix) + 1 if prefix else 0, len(one.ids))
+                    shown = slice(len(prefix), len(one.ids))  # it has none for a prefix
                     np.testing.assert_allclose(one.attention[shown, :width], two.attention[shown], atol=1e-4)
     pairs = [(source, source[::-1][:9]) for source in sources]
     for one, two in zip(reference.score(pairs, 0.5), fast.score(pairs, 0.5), strict=True):
