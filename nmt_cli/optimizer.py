@@ -55,7 +55,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
         square = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
     return x.mT if matrices.size(1) > matrices.size(2) else x
 
 
