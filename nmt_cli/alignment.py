@@ -5,11 +5,14 @@ numpy only, so that the fast engine need not import torch. Shapes: T target piec
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from nmt_cli.text import UNSPACED
 
 SPACE = "▁"  # how SentencePiece writes the space before a word
 
@@ -67,11 +70,9 @@ def is_punctuation(piece: str) -> bool:
     return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
 
 
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
 def _unspaced(piece: str) -> bool:
     """Of a script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
-    return any(
-        "\u0e00" <= character <= "\u0eff" or "\u1000" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff"
-        or "\u3040" <= character <= "\u30ff" or "\u3400" <= character <= "\u9fff" or character >= "\U00020000"
-        for character in piece
-        if character > "\u0dff"
-    )  # fmt: skip
+    return _UNSPACED.search(piece) is not None

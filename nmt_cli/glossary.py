@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.protect import Span, without_overlaps
-from nmt_cli.text import Normalization, normalize, read_lines, split_tsv
+from nmt_cli.text import UNSPACED, Normalization, normalize, read_lines, split_tsv
 
 
 @dataclass(frozen=True)
@@ -47,4 +47,4 @@ def load_glossary(path: Path, form: Normalization) -> Glossary:
 
 
 def _edge(character: str, look: str) -> str:
-    return rf"{look}\w)" if character.isalnum() and character < "\u2e80" else ""
+    return rf"{look}\w)" if re.fullmatch(rf"[^\W{UNSPACED}]", character) else ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nmt_cli.alignment import SPACE, Word, words_of
+from nmt_cli.text import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _PATTERN = re.compile(
@@ -30,8 +31,7 @@ _PATTERN = re.compile(
 # A number may be written in another way: what counts is its digits. One digit alone may become a word.
 _NUMBER = re.compile(r"(?<!\w)\d(?:[.,:/\u00a0\u202f]?\d)+(?!\w)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
-_UNSPACED = "\u2e80"  # where the scripts begin that are written without spaces
-_WORD = re.compile(r"[^\W\u2e80-\U0010ffff]+(?:[-'’][^\W\u2e80-\U0010ffff]+)*")
+_WORD = re.compile(rf"[^\W{UNSPACED}]+(?:[-'’][^\W{UNSPACED}]+)*")  # where words are apart
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
 
 def _around(text: str, index: int) -> Span:
     """An unknown letter is known by the word that it stands in: the rest of a name is no use without it."""
-    if text[index] < _UNSPACED:
-        for word in _WORD.finditer(text):
-            if word.start() <= index < word.end():
-                return Span(word.start(), word.end(), word[0])
+    for word in _WORD.finditer(text):
+        if word.start() <= index < word.end():
+            return Span(word.start(), word.end(), word[0])
     return Span(index, index + 1, text[index])
 
 

@@ -23,7 +23,7 @@ from nmt_cli.vocab import UNK, Vocab
 from nmt_cli.workers import Job, Workers
 
 BATCH_TOKENS = 512  # of the source; on a CPU more at once is not faster (benchmarks/translate.py)
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages whose sentences follow each other without a space
+_NO_SPACE = ("zh", "ja", "th", "lo", "km", "my")  # languages whose sentences follow each other without a space
 
 Program = Generator[list[Request], list[list[Hypothesis]], list["Output"]]
 
@@ -80,7 +80,7 @@ class Settings:
 class Translator:
     def __init__(self, workers: Workers, vocab: Vocab, settings: Settings, glossary: Glossary | None = None) -> None:
         self.workers, self.vocab, self.settings, self.glossary = workers, vocab, settings, glossary
-        self.join = "" if vocab.target_lang.lower()[:2] in UNSPACED else " "
+        self.join = "" if vocab.target_lang.lower()[:2] in _NO_SPACE else " "
 
         @cache
         def known(character: str) -> bool:
