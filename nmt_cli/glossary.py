@@ -20,8 +20,8 @@ class Glossary:
 
     def find(self, text: str) -> list[Span]:
         """Terms in a line, the longest where several begin; whole words, in whatever case."""
-        found = [Span(m.start(), m.end(), self.targets[m[0].lower()]) for m in self.pattern.finditer(text)]
-        return without_overlaps(found)
+        matches = [match for match in self.pattern.finditer(text) if match[0].lower() in self.targets]
+        return without_overlaps([Span(m.start(), m.end(), self.targets[m[0].lower()]) for m in matches])
 
 
 def load_glossary(path: Path, form: Normalization) -> Glossary:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Row = TypeVar("Row")
+Result = TypeVar("Result")
 
 COMPANY = 0.02  # seconds that a row waits for others
 FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast
@@ -43,6 +44,40 @@ def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
             yield held[:size]
             held = held[size:]
             size = min(2 * size, MOST)
+
+
+def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:
+    """job(window) for each, in order, two at a time: while one is read, encoded and decoded, the other is searched.
+
+    A result is passed on as soon as it is there, whether or not there is more input.
+    """
+    waiting: queue.Queue[queue.Queue | None] = queue.Queue(1)
+
+    def work(window: list[Row], slot: queue.Queue) -> None:
+        try:
+            slot.put((job(window), None))
+        except BaseException as error:
+            slot.put((None, error))
+
+    def feed() -> None:
+        try:
+            for window in windows:
+                slot: queue.Queue = queue.Queue(1)
+                waiting.put(slot)  # waits here while two are at work
+                threading.Thread(target=work, args=(window, slot), daemon=True).start()
+            waiting.put(None)
+        except BaseException as error:
+            slot = queue.Queue(1)
+            slot.put((None, error))
+            waiting.put(slot)
+
+    # Daemons all: after Ctrl-C nobody waits for them.
+    threading.Thread(target=feed, daemon=True).start()
+    while (slot := waiting.get()) is not None:
+        result, error = slot.get()
+        if error is not None:
+            raise error
+        yield result
 
 
 def _read(blocks: Iterable[list[Row]], ready: queue.Queue) -> None:

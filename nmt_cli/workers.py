@@ -30,28 +30,26 @@ class Job:
 
 class Workers:
     def __init__(self, engine: Engine, count: int, processes: bool) -> None:
-        self.engine, self.count, self.processes = engine, count, processes
+        self.engine, self.processes = engine, processes
         self.name = f"{engine.name}, {count} worker" + "s" * (count > 1)
         self.pool: Executor | None = None
+        if count > 1 and processes:
+            context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
+            self.pool = ProcessPoolExecutor(count, context, _adopt, (engine,))
+            self.pool.submit(int).result()  # forked now, before there are threads
+        elif count > 1:
+            self.pool = ThreadPoolExecutor(count)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
-        """Results of all jobs. A pool is made only when there is work for two."""
-        if self.count < 2 or len(jobs) < 2:
-            return [_do(self.engine, job) for job in jobs]
+        """Results of all jobs. Several threads may ask at once."""
         if self.pool is None:
-            self.pool = self._start()
+            return [_do(self.engine, job) for job in jobs]
         try:
             if self.processes:
                 return list(self.pool.map(_in_process, jobs))
             return list(self.pool.map(lambda job: _do(self.engine, job), jobs))
         except BrokenExecutor:
             raise NmtError("a worker died, perhaps for lack of memory", "try --workers 1") from None
-
-    def _start(self) -> Executor:
-        if not self.processes:
-            return ThreadPoolExecutor(self.count)
-        context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
-        return ProcessPoolExecutor(self.count, context, _adopt, (self.engine,))
 
     def close(self) -> None:
         if self.pool is not None:

@@ -31,7 +31,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.protect import protected, put_back, take_out
 from nmt_cli.recipe import Train, Transformer
 from nmt_cli.segments import cut_loop, split_long
-from nmt_cli.stream import windows
+from nmt_cli.stream import overlapped, windows
 from nmt_cli.torch_engine import TorchEngine
 from nmt_cli.translator import Row, Settings, Translator
 from nmt_cli.vocab import BOS, EOS, PAD, UNK
@@ -213,6 +213,25 @@ def test_windows_do_not_wait_and_pass_errors_on():
     assert seen == [[0], [1], [2]]
 
 
+def test_windows_overlap_and_keep_their_order():
+    running, most = [], []
+
+    def job(window):
+        running.append(window)
+        most.append(len(running))
+        time.sleep(0.02 * (window[0] % 3))
+        running.remove(window)
+        return [2 * row for row in window]
+
+    assert list(overlapped(job, iter([[n] for n in range(12)]))) == [[2 * n] for n in range(12)]
+    assert 2 <= max(most) <= 3
+
+
+def test_what_fails_in_a_window_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        list(overlapped(lambda window: 1 / window[0], iter([[1], [0]])))
+
+
 def test_a_full_disk_is_an_error(model):
     script = f"echo 'the cat.' | {sys.executable} -m nmt_cli translate {model} > /dev/full"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
@@ -240,6 +259,15 @@ def test_the_fast_engine_starts_without_torch(model, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script, model], input=b"the cat.\n", capture_output=True)
     assert done.returncode == 0 and done.stderr.strip() == b"False True", done.stderr
+
+
+def test_a_pipeline_into_score(model, write):
+    source, target = write("t.en", text_of(SENTENCES)), write("t.fr", text_of([pair[1] for pair in TEST[:60]]))
+    nmt = f"{sys.executable} -m nmt_cli"
+    script = f"set -o pipefail; {nmt} translate {model} {source} | {nmt} score - --ref {target} --format json"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

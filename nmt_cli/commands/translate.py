@@ -116,7 +116,7 @@ def translate(
     from nmt_cli.model_folder import open_model
     from nmt_cli.rendering import renderer
     from nmt_cli.rows import read_rows
-    from nmt_cli.stream import windows
+    from nmt_cli.stream import overlapped, windows
     from nmt_cli.translator import BATCH_TOKENS, Settings, Translator
 
     check_formats(format.value, n_best, align, tokens, score_only, target, prefix_file)
@@ -150,8 +150,8 @@ def translate(
         settings = Settings(options, batch_tokens or BATCH_TOKENS, folder.longest_source, protect, align, tokens)
         translator = Translator(started, vocab, settings, terms)
         render = renderer(format.value, options.alpha, align, tokens, score_only)
-        for window in windows(rows):
-            for translation in translator.score(window) if score_only else translator.translate(window):
+        for done in overlapped(translator.score if score_only else translator.translate, windows(rows)):
+            for translation in done:
                 stream.write(render(translation))
                 report.add(translation)
             stream.flush()
