@@ -79,7 +79,7 @@ def test_a_broken_pipe_is_quiet(tmp_path):
 def commands_in(document: Path) -> list[str]:
     """Lines of code blocks that begin with nmt, with the options they use."""
     blocks = re.findall(r"```\w*\n(.*?)```", document.read_text(encoding="utf-8"), flags=re.S)
-    lines = (line.split("#")[0].strip() for block in blocks for line in block.splitlines())
+    lines = (part.strip() for block in blocks for line in block.splitlines() for part in line.split("#")[0].split("|"))
     return [line for line in lines if re.match(r"nmt [a-z]+( |$)", line) and not re.match(r"nmt [a-z]+   ", line)]
 
 

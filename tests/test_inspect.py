@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import math
 import os
@@ -539,10 +538,12 @@ def test_the_beam(run):
     assert "* <s>" in run(SENTENCE, "--beam", "--ascii")
 
 
-def test_standard_input(run, monkeypatch):
+def test_standard_input(run, monkeypatch, tmp_path):
     def piped(data: bytes) -> str:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return run("-", "--format", "json", "--target", "le chat")
+        (tmp_path / "stdin").write_bytes(data)
+        with (tmp_path / "stdin").open() as stream:
+            monkeypatch.setattr("sys.stdin", stream)
+            return run("-", "--format", "json", "--target", "le chat")
 
     assert json.loads(piped("\ufeffI like the cat.\r\n".encode()))["source"] == "I like the cat."
     for data, message in ((b"a\nb\n", "2 lines"), (b"", "is empty"), (b"caf\xe9\n", "standard input, line 1, byte 4")):
