@@ -41,6 +41,7 @@ def check_type(name: str) -> None:
 
 class CTranslate2Engine:
     name = "ctranslate2"
+    batch_tokens = 512
 
     def __init__(self, folder: Path, vocab: Vocab, compute_type: str, device: str, workers: int) -> None:
         import ctranslate2

@@ -93,6 +93,7 @@ class Request:
 
 class Engine(Protocol):
     name: str
+    batch_tokens: int  # source pieces in a batch with which it is fast, padding included
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         """The n best of each. The requests are one batch, of like lengths, and all want the same things."""

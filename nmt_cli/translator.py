@@ -22,7 +22,6 @@ from nmt_cli.text import is_blank, normalize, one_line
 from nmt_cli.vocab import UNK, Vocab
 from nmt_cli.workers import Job, Workers
 
-BATCH_TOKENS = 512  # of the source; on a CPU more at once is not faster (benchmarks/translate.py)
 _NO_SPACE = ("zh", "ja", "th", "lo", "km", "my")  # languages whose sentences follow each other without a space
 
 Program = Generator[list[Request], list[list[Hypothesis]], list["Output"]]

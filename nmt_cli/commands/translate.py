@@ -117,7 +117,7 @@ def translate(
     from nmt_cli.rendering import renderer
     from nmt_cli.rows import read_rows
     from nmt_cli.stream import overlapped, windows
-    from nmt_cli.translator import BATCH_TOKENS, Settings, Translator
+    from nmt_cli.translator import Settings, Translator
 
     check_formats(format.value, n_best, align, tokens, score_only, target, prefix_file)
     folder = open_model(model)
@@ -147,7 +147,9 @@ def translate(
         start_workers(folder, tuple(ensemble or ()), options, wish) as started,
         reporting(stream, inputs or [], shard is not None) as report,
     ):
-        settings = Settings(options, batch_tokens or BATCH_TOKENS, folder.longest_source, protect, align, tokens)
+        settings = Settings(
+            options, batch_tokens or started.engine.batch_tokens, folder.longest_source, protect, align, tokens
+        )
         translator = Translator(started, vocab, settings, terms)
         render = renderer(format.value, options.alpha, align, tokens, score_only)
         for done in overlapped(translator.score if score_only else translator.translate, windows(rows)):
