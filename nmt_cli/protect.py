@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt_cli.alignment import SPACE, Word, words_of
+from nmt_cli.alignment import SPACE, Word, is_punctuation, words_of
 from nmt_cli.text import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
@@ -137,6 +137,8 @@ def put_back(
     inserted: dict[int, list[Gap]] = {}
     for gap, boundary in zip(gaps, boundaries, strict=True):
         concord = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
+        if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text):
+            concord.pop()  # what stood before the end of the source stands before the last mark of the translation
         best = 0 if not boundary else int(np.argmax(concord))
         inserted.setdefault(best, []).append(gap)
     text, glue = "", True  # glue: nothing, or something that wants no space behind it, stands before

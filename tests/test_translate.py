@@ -418,6 +418,8 @@ def test_a_number_may_be_written_otherwise():
         ("{x} see now", "voir maintenant", "identity", "{x} voir maintenant"),
         ("see now {x}", "voir maintenant", "identity", "voir maintenant {x}"),
         ("see <b>now</b> .", "voir maintenant .", "identity", "voir <b>maintenant</b> ."),
+        # the mark at the end attends to anything, as it does in real models, and still comes last
+        ("see now {x} .", "voir maintenant .", "first", "voir maintenant {x} ."),
         # ... the other way round
         ("see now {x} .", "maintenant voir .", "swapped", "maintenant voir {x} ."),
     ],
@@ -428,6 +430,8 @@ def test_where_things_are_put_back(source, target, attention, expected):
     weights = np.eye(len(pieces), len(rest.split()) + 1)
     if attention == "swapped":
         weights[[0, 1]] = weights[[1, 0]]
+    if attention == "first":
+        weights[-1] = weights[0]
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]
     assert put_back(pieces, weights, gaps, boundaries, lambda word: word.text) == expected
 
