@@ -348,6 +348,15 @@ def test_a_loop_is_cut_and_flagged(nmt, model):
     assert set(flags) & {"loop", "unfinished"} and "line 1" in result.err
 
 
+def test_warnings_are_named_up_to_a_number_and_then_counted(nmt, model):
+    result = nmt(
+        "translate", model, "--beam", 1, "--max-ratio", 0.1, stdin=b"x " * 400 + b"\n" + (b"y " * 400 + b"\n") * 24
+    )
+    assert result.code == 0 and len(result.text.splitlines()) == 25
+    assert result.err.count("is too long for the model") == 20
+    assert "warning: 5 more lines were flagged 'split'" in result.err
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What must survive
 

@@ -158,5 +158,6 @@ def translate(
                 report.add(translation)
             stream.flush()
             report.show()
+        report.finish()
     if stats:
         show_stats(report, began, started.name)

@@ -73,14 +73,26 @@ class Report:
         for flag in translation.flags:
             self.flags[flag] = self.flags.get(flag, 0) + 1
         for flag in sorted(translation.flags & _WARNINGS.keys()):
-            text = _WARNINGS[flag].format(line=translation.row.number, parts=translation.parts)
-            (self.progress.console if self.progress else messages()).print(f"warning: {text}", soft_wrap=True)
+            if self.flags[flag] <= _NAMED:
+                self.warn(_WARNINGS[flag].format(line=translation.row.number, parts=translation.parts))
+
+    def warn(self, text: str) -> None:
+        (self.progress.console if self.progress else messages()).print(f"warning: {text}", soft_wrap=True)
+
+    def finish(self) -> None:
+        """Lines that were not named are counted."""
+        for flag in sorted(self.flags.keys() & _WARNINGS.keys()):
+            if self.flags[flag] > _NAMED:
+                self.warn(
+                    f"{self.flags[flag] - _NAMED:,} more lines were flagged {flag!r}; --format jsonl names them all"
+                )
 
     def show(self) -> None:
         if self.progress:
             self.progress.update(self.task, completed=self.lines)
 
 
+_NAMED = 20  # warnings of a kind that name their lines
 _WARNINGS = {
     "split": "line {line} is too long for the model: translated in {parts} parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
