@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,9 +55,13 @@ def over_words(weights: np.ndarray, targets: Sequence[Word], sources: Sequence[W
     return np.stack([columns[word.start : word.stop].mean(0) for word in targets])
 
 
-def pharaoh(weights: np.ndarray) -> str:
-    """words x words -> "0-0 1-2": for each target word, source-target with the source word it attends to most."""
-    pairs = sorted((int(source), target) for target, source in enumerate(weights.argmax(1)))
+def aligned(weights: np.ndarray) -> list[tuple[int, int]]:
+    """words x words -> for each target word, (source, target) with the source word it attends to most."""
+    return sorted((int(source), target) for target, source in enumerate(weights.argmax(1)))
+
+
+def pharaoh(pairs: Iterable[tuple[int, int]]) -> str:
+    """As "0-0 1-2"."""
     return " ".join(f"{source}-{target}" for source, target in pairs)
 
 

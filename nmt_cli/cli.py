@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from typing import Annotated, NoReturn
 
 import typer
@@ -119,4 +120,8 @@ def _leave(code: int) -> NoReturn:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or 1
+    if threading.active_count() > 1:
+        # Threads that are still inside a C++ library would take the process down when Python ends before they do.
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)

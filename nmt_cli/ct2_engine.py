@@ -14,7 +14,7 @@ import numpy as np
 
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, longest
 from nmt_cli.errors import NmtError
-from nmt_cli.vocab import BOS, EOS, PAD, UNK, Vocab
+from nmt_cli.vocab import BOS, EOS, PAD, UNK, Vocab, pieces_of
 
 TYPES = ("auto", "float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 # It stops at so many times the beam of ended hypotheses, whatever is still open. At 1.5 it found what search.py finds
@@ -57,8 +57,8 @@ class CTranslate2Engine:
             )
         except (RuntimeError, ValueError) as error:
             raise NmtError(f"CTranslate2 cannot use {folder}: {error}", "--engine torch; or export it again") from None
-        self.source_pieces = _pieces(vocab.source)
-        self.target_pieces = _pieces(vocab.target)
+        self.source_pieces = pieces_of(vocab.source)
+        self.target_pieces = pieces_of(vocab.target)
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -142,7 +142,3 @@ class CTranslate2Engine:
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]
-
-
-def _pieces(side: object) -> list[str]:
-    return side.id_to_piece(list(range(side.get_piece_size())))  # type: ignore[attr-defined]

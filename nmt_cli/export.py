@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
 from nmt_cli import recipe
@@ -19,7 +18,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
 from nmt_cli.text import write_text
-from nmt_cli.vocab import BOS, EOS, PAD, UNK
+from nmt_cli.vocab import BOS, EOS, PAD, UNK, pieces_of
 
 
 def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = None) -> None:
@@ -71,7 +70,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
             (spec.decoder.layer_norm, model.decoder_norm),
         ):
             made.gamma, made.beta = _array(norm.weight), _array(norm.bias)
-    pieces = {side: _pieces(sp) for side, sp in _sides(trained)}
+    pieces = {side: pieces_of(sp) for side, sp in _sides(trained)}
     spec.register_source_vocabulary(pieces["source"])
     spec.register_target_vocabulary(pieces["target"])
     spec.config.unk_token, spec.config.eos_token = pieces["target"][UNK], pieces["target"][EOS]
@@ -144,7 +143,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
     files = {"config.json": about, "generation_config.json": generation, "tokenizer_config.json": tokenizer}
     for side, sp in _sides(trained):
         name = "target_vocab.json" if side == "target" and separate else "vocab.json"
-        files[name] = {piece: index for index, piece in enumerate(_pieces(sp))}
+        files[name] = {piece: index for index, piece in enumerate(pieces_of(sp))}
     with new_folder(folder) as aside:
         save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
         for name, table in files.items():
@@ -203,10 +202,6 @@ def _hf_attention(
 def _hf_norm(name: str, norm: nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield f"{name}.weight", norm.weight[order]
     yield f"{name}.bias", norm.bias[order]
-
-
-def _pieces(side: SentencePieceProcessor) -> list[str]:
-    return side.id_to_piece(list(range(side.get_piece_size())))
 
 
 def _sides(trained: Trained) -> tuple:

@@ -22,7 +22,7 @@ from rich.text import Text
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
-from nmt_cli.alignment import SPACE, Word, is_punctuation, over_words, pharaoh, words_of
+from nmt_cli.alignment import SPACE, Word, aligned, is_punctuation, over_words, pharaoh, words_of
 from nmt_cli.checkpoint import Trained, load_model
 from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
@@ -305,7 +305,7 @@ def alignment(inspection: Inspection, layer: int | None = None, head: int | None
     inspection.of("cross")
     assert inspection.spaced is not None
     weights = inspection.spaced.chosen(layer, head)
-    return pharaoh(weights) if weights.size else ""
+    return pharaoh(aligned(weights)) if weights.size else ""
 
 
 def as_table(inspection: Inspection) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from nmt_cli.alignment import pharaoh
 from nmt_cli.translator import Output, Translation
 
 Render = Callable[[Translation], str]
@@ -25,7 +26,7 @@ def _tsv(translation: Translation, alpha: float, align: bool) -> str:
     rows = []
     for rank, output in enumerate(translation.outputs or [Output("")], 1):
         columns = [str(translation.row.number), str(rank), f"{output.score(alpha):.4f}", output.text]
-        rows.append("\t".join([*columns, *([_pharaoh(output)] if align else [])]) + "\n")
+        rows.append("\t".join([*columns, *([pharaoh(output.alignment)] if align else [])]) + "\n")
     return "".join(rows)
 
 
@@ -37,7 +38,7 @@ def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) ->
         if tokens:
             entry |= {"tokens": output.pieces, "token_logprobs": [*map(_short, output.token_logprobs)]}
         if align:
-            entry["alignment"] = _pharaoh(output)
+            entry["alignment"] = pharaoh(output.alignment)
         found.append(entry)
     line = {
         "line": translation.row.number,
@@ -52,7 +53,3 @@ def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) ->
 def _short(number: float) -> float:
     """To four places: the fifth depends on the batch."""
     return round(number, 4)
-
-
-def _pharaoh(output: Output) -> str:
-    return " ".join(f"{source}-{target}" for source, target in output.alignment)

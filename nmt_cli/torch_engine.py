@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from nmt_cli.batches import make_batch, pad
-from nmt_cli.checkpoint import Trained, load_model
+from nmt_cli.checkpoint import load_model
 from nmt_cli.device import choose_device
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.errors import NmtError
@@ -27,7 +27,11 @@ class TorchEngine:
         self.device = choose_device(device)
         trained = [load_model(path, self.device) for path in paths]
         for other, path in zip(trained[1:], paths[1:], strict=True):
-            _check_same_pieces(trained[0], other, path)
+            if not other.vocab.same_pieces(trained[0].vocab):
+                raise NmtError(
+                    f"{path} has another vocabulary than the first model: their probabilities cannot be averaged",
+                    "an ensemble needs models trained on the same prepared data",
+                )
         self.models = [one.model for one in trained]
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -53,12 +57,3 @@ class TorchEngine:
             score = length_normalised(total, len(logprobs), alpha)
             scored.append(Hypothesis(tuple(target), score, total, logprobs, finished=True))
         return scored
-
-
-def _check_same_pieces(one: Trained, other: Trained, path: Path) -> None:
-    for own, their in ((one.vocab.source, other.vocab.source), (one.vocab.target, other.vocab.target)):
-        if own.serialized_model_proto() != their.serialized_model_proto():
-            raise NmtError(
-                f"{path} has another vocabulary than the first model: their probabilities cannot be averaged",
-                "an ensemble needs models trained on the same prepared data",
-            )

@@ -142,13 +142,11 @@ class Trainer:
     def adopt(self, origin: Path) -> None:
         """Fine-tuning: another run's weights."""
         folder = find_model(origin)
-        theirs = load_vocab(folder / "vocab")
-        for own, other in ((self.vocab.source, theirs.source), (self.vocab.target, theirs.target)):
-            if own.serialized_model_proto() != other.serialized_model_proto():
-                raise NmtError(
-                    f"the data were prepared with another vocabulary than that of {origin}",
-                    f"prepare them with --set vocab.reuse={origin}",
-                )
+        if not load_vocab(folder / "vocab").same_pieces(self.vocab):
+            raise NmtError(
+                f"the data were prepared with another vocabulary than that of {origin}",
+                f"prepare them with --set vocab.reuse={origin}",
+            )
         checkpoint.fill(self.model, checkpoint.load_tensors(folder / "model.safetensors"), folder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from nmt_cli.alignment import Word, over_words, words_of
+from nmt_cli.alignment import Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.glossary import Glossary
 from nmt_cli.protect import Span, all_there, protected, put_back, take_out
@@ -112,14 +112,8 @@ class Translator:
 
     def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
         """In batches of like length, the longest first, so that no worker is left with one at the end."""
-        order = sorted(range(len(requests)), key=lambda n: (requests[n].attention, -len(requests[n].source)))
-        batches: list[list[int]] = []
-        for n in order:
-            first = requests[batches[-1][0]] if batches else None
-            fits = first is not None and (len(batches[-1]) + 1) * (len(first.source) + 1) <= self.settings.batch_tokens
-            if first is None or not fits or first.attention != requests[n].attention:
-                batches.append([])
-            batches[-1].append(n)
+        kinds = [request.attention for request in requests]
+        batches = batched([len(request.source) + 1 for request in requests], kinds, self.settings.batch_tokens)
         jobs = [Job("translate", [requests[n] for n in batch], self.settings.search) for batch in batches]
         found: list[list[Hypothesis]] = [[] for _ in requests]
         for batch, results in zip(batches, self.workers.run(jobs), strict=True):
@@ -257,7 +251,7 @@ class Translator:
         """For each target word the source word it attends to most; ends are no words."""
         sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
         weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
-        return tuple(sorted((int(s) + shift, t) for t, s in enumerate(weights.argmax(1))))
+        return tuple((source + shift, target) for source, target in aligned(weights))
 
     def _spell(self, pieces: list[str]) -> Callable[[Word], str]:
         ids = self.vocab.target.piece_to_id(pieces)
@@ -273,13 +267,8 @@ class Translator:
         """The log p of each line's given translation, as one piece, however long it is."""
         sources = self.vocab.encode_source([row.text for row in rows])
         targets = self.vocab.encode_target([row.other for row in rows])
-        order = sorted(range(len(rows)), key=lambda n: -len(sources[n]) - len(targets[n]))
-        batches: list[list[int]] = []
-        for n in order:
-            longest = len(sources[batches[-1][0]]) + len(targets[batches[-1][0]]) + 2 if batches else 0
-            if not batches or (len(batches[-1]) + 1) * longest > self.settings.batch_tokens:
-                batches.append([])
-            batches[-1].append(n)
+        lengths = [len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)]
+        batches = batched(lengths, [False] * len(rows), self.settings.batch_tokens)
         alpha = self.settings.search.alpha
         jobs = [Job("score", [(sources[n], targets[n]) for n in batch], alpha) for batch in batches]
         translations = [Translation(row, source_pieces=len(ids)) for row, ids in zip(rows, sources, strict=True)]
@@ -291,3 +280,14 @@ class Translator:
                     Output(text, scored.logprob, len(scored.ids) + 1, pieces, scored.token_logprobs)
                 ]
         return translations
+
+
+def batched(lengths: Sequence[int], kinds: Sequence[bool], budget: int) -> list[list[int]]:
+    """Numbers of items of like length and one kind together, rows x longest within the budget, the longest first."""
+    batches: list[list[int]] = []
+    for n in sorted(range(len(lengths)), key=lambda n: (kinds[n], -lengths[n])):
+        first = batches[-1][0] if batches else None
+        if first is None or kinds[first] != kinds[n] or (len(batches[-1]) + 1) * lengths[first] > budget:
+            batches.append([])
+        batches[-1].append(n)
+    return batches

@@ -54,8 +54,18 @@ class Vocab:
     def encode_target(self, lines: list[str]) -> list[list[int]]:
         return self.target.encode([normalize(line, self.normalization) for line in lines])
 
+    def same_pieces(self, other: Vocab) -> bool:
+        """Do ids mean the same in both?"""
+        sides = ((self.source, other.source), (self.target, other.target))
+        return all(own.serialized_model_proto() == their.serialized_model_proto() for own, their in sides)
+
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         return self.target.decode(ids) if ids else []
+
+
+def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """All of them, by id."""
+    return side.id_to_piece(list(range(side.get_piece_size())))
 
 
 def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:

@@ -30,20 +30,19 @@ class Job:
 
 class Workers:
     def __init__(self, engine: Engine, count: int, processes: bool) -> None:
-        self.engine, self.processes = engine, processes
+        self.engine = engine
         self.name = f"{engine.name}, {count} worker" + "s" * (count > 1)
-        self.pool: Executor | None = None
-        if count > 1 and processes:
+        self.processes = processes and count > 1
+        self.pool: Executor
+        if self.processes:
             context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
             self.pool = ProcessPoolExecutor(count, context, _adopt, (engine,))
             self.pool.submit(int).result()  # forked now, before there are threads
-        elif count > 1:
+        else:
             self.pool = ThreadPoolExecutor(count)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
         """Results of all jobs. Several threads may ask at once."""
-        if self.pool is None:
-            return [_do(self.engine, job) for job in jobs]
         try:
             if self.processes:
                 return list(self.pool.map(_in_process, jobs))
@@ -52,8 +51,11 @@ class Workers:
             raise NmtError("a worker died, perhaps for lack of memory", "try --workers 1") from None
 
     def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+        """Drop what is not done; nobody wants it any more."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.processes:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
 
 
 _engine: Engine | None = None
