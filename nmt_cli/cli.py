@@ -120,8 +120,8 @@ def _leave(code: int) -> NoReturn:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or 1
-    if threading.active_count() > 1:
-        # Threads that are still inside a C++ library would take the process down when Python ends before they do.
+    if code and threading.active_count() > 1:
+        # Threads still at work inside a C++ library would take the process down when Python ends before they do.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

@@ -7,6 +7,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.model.attention import FUSED
 from nmt_cli.recipe import Train
 
 MOMENTUM = 0.95
@@ -21,20 +22,23 @@ class Muon(torch.optim.Optimizer):
     at a time. Here matrices of one shape go through the iteration together, in the precision they have.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], weight_decay: float) -> None:
+    def __init__(self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float) -> None:
+        """fused[i]: how many matrices, one above the other, parameters[i] holds."""
         super().__init__(parameters, {"lr": 0.0, "weight_decay": weight_decay})
+        self.fused = fused
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for parameter in group["params"]:
-                by_shape[parameter.shape].append(parameter)
-            for shape, parameters in by_shape.items():
-                directions = orthogonal(torch.stack([self.momentum(parameter) for parameter in parameters]))
-                torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-                rate = group["lr"] * LIKE_ADAM * max(shape) ** 0.5
-                torch._foreach_add_(parameters, list(directions.unbind()), alpha=-rate)
+        (group,) = self.param_groups
+        alike: dict[tuple[int, int, int], list[Tensor]] = defaultdict(list)
+        for parameter, parts in zip(group["params"], self.fused, strict=True):
+            alike[parts, len(parameter) // parts, parameter.size(1)].append(parameter)
+        for (_, rows, columns), parameters in alike.items():
+            means = torch.stack([self.momentum(parameter) for parameter in parameters])
+            directions = orthogonal(means.view(-1, rows, columns)).reshape(means.shape)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            rate = group["lr"] * LIKE_ADAM * max(rows, columns) ** 0.5
+            torch._foreach_add_(parameters, list(directions.unbind()), alpha=-rate)
 
     def momentum(self, parameter: Tensor) -> Tensor:
         """Nesterov's: the mean gradient as it will be if the next one is like this one."""
@@ -62,11 +66,16 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optimizer]:
     """One, or with muon two, which share the parameters out; weight decay on matrices only."""
     matrices: list[nn.Parameter] = []
+    parts: list[int] = []
     embeddings: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         looked_up = "embedding" in name or "positions" in name or name.startswith("output")
-        (vectors if parameter.dim() < 2 else embeddings if looked_up else matrices).append(parameter)
+        if parameter.dim() == 2 and not looked_up:
+            matrices.append(parameter)
+            parts.append(FUSED.get(name.split(".")[-2], 1))
+        else:
+            (embeddings if parameter.dim() == 2 else vectors).append(parameter)
     muon = settings.optimizer == "muon"
     groups = [
         {"params": embeddings if muon else [*embeddings, *matrices], "weight_decay": settings.weight_decay},
@@ -75,4 +84,4 @@ def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optim
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
     fused = vectors[0].device.type in ("cpu", "cuda")
     adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
-    return [adam, Muon(matrices, settings.weight_decay)] if muon else [adam]
+    return [adam, Muon(matrices, parts, settings.weight_decay)] if muon else [adam]

@@ -116,10 +116,10 @@ def search(
     sentences = _sentences(src, options, prefixes, numbers)
     alive = list(sentences)  # alive[b] has rows b*K to b*K+K-1 of everything below
     width = options.n_best if options.sample else 1  # a beam starts from one row and fans out
-    rows = torch.arange(len(alive), device=src.device).repeat_interleave(width)
+    rows = torch.arange(len(alive), device=src.device)[:, None].expand(-1, width)  # (B,K): which row each comes from
     memories = [model.encode(src) for model in models]  # one row for all hypotheses of a sentence
-    states = [select(model.start(memory), rows) for model, memory in zip(models, memories, strict=True)]
-    written: Tensors = {"ids": src.new_full((len(rows), 1), BOS)}  # what each row has written; moves like a state
+    states = [model.move(model.start(memory), rows) for model, memory in zip(models, memories, strict=True)]
+    written: Tensors = {"ids": src.new_full((rows.numel(), 1), BOS)}  # what each row has written; moves like a state
     totals = torch.zeros(len(alive), width, device=src.device)  # log p of each row
     never = torch.tensor([PAD, BOS, *options.forbidden], device=src.device)
     keeps_places = options.sample or options.beam == 1  # row r is continued by row r
@@ -153,9 +153,9 @@ def search(
             memories = [select(memory, kept) for memory in memories]
         # 6. What belongs to a row moves to where its continuation stands.
         written = select(grown, chosen.flatten())
-        rows = found.row.flatten()[chosen.flatten()]
         if left or not keeps_places:
-            states = [select(state, rows) for state in states]
+            rows = found.row.flatten()[chosen]
+            states = [model.move(state, rows) for model, state in zip(models, states, strict=True)]
         position += 1
     return [sentence.n_best(options) for sentence in sentences]
 

@@ -215,7 +215,7 @@ def test_layers_equal_torch_layers(norm, activation):
         close(ours(x, None, False)[0], encoder.layers[1](x))
         causal = nn.Transformer.generate_square_subsequent_mask(5)
         layer: DecoderLayer = model.decoder[2]
-        actual = layer(y, layer.cross.keys_values(x), None, None, False)[0]
+        actual = layer(y, layer.cross.keys_values(x), None, None, None, False)[0]
         close(actual, decoder.layers[2](y, x, tgt_mask=causal))
 
 
@@ -363,22 +363,28 @@ def test_steps_equal_decode(config, attention):
 
 
 @every_model
-def test_steps_after_select(config):
-    """Rows reordered, repeated and dropped in the middle of a sentence, as a beam search does."""
+@pytest.mark.parametrize("steps", [4, 40])
+def test_steps_after_moves(config, steps):
+    """Hypotheses of a sentence reordered, repeated and dropped at every step, and sentences that leave, as in a beam
+    search: each row goes on as if it had been alone with what it has written."""
     model = randomised(config)
-    rows = torch.tensor([2, 2, 0, 3, 2])
+    chance = torch.Generator().manual_seed(8)
+    alive, width = torch.arange(len(SRC)), 1
     with torch.inference_mode():
         memory = model.encode(SRC)
         state = model.start(memory)
-        for t in range(3):
-            _, _, state = model.step(TGT[:, t], memory, state)
-        memory, state = select(memory, rows), select(state, rows)
-        picked = TGT[rows]
-        picked[:, 3:] = sentences([5] * 5, end=(), seed=5)
-        expected = model(SRC[rows], picked)
-        for t in range(3, 8):
-            logits, _, state = model.step(picked[:, t], memory, state)
-            close(logits, expected[:, t], 2e-5)
+        written = torch.full((len(SRC), 1), BOS)
+        for t in range(steps):
+            logits, _, state = model.step(written[:, -1], memory, state)
+            if t % 8 == 3:
+                sources = SRC[alive].repeat_interleave(width, 0)
+                close(logits, model(sources, written)[:, -1], 2e-5)
+            stay = torch.arange(len(alive)) if t != steps // 2 else torch.tensor([0, *range(2, len(alive))])
+            rows = stay[:, None] * width + torch.randint(width, (len(stay), 3), generator=chance)
+            alive, width, memory = alive[stay], 3, select(memory, stay)
+            state = model.move(state, rows)
+            new = torch.randint(4, 20, (rows.numel(), 1), generator=chance)
+            written = torch.cat([written[rows.flatten()], new], 1)
 
 
 @every_model
@@ -391,7 +397,7 @@ def test_hypotheses_share_their_source(config, attention):
     with torch.inference_mode():
         memory = model.encode(SRC)
         repeated = select(memory, rows)
-        shared_state, state = select(model.start(memory), rows), model.start(repeated)
+        shared_state, state = model.move(model.start(memory), rows.view(-1, 3)), model.start(repeated)
         for t in range(5):
             shared, shared_weights, shared_state = model.step(prefixes[:, t], memory, shared_state, attention)
             expected, weights, state = model.step(prefixes[:, t], repeated, state, attention)
@@ -410,8 +416,6 @@ def test_steps_beyond_the_first_growth_of_the_cache(config):
         for t in range(40):
             logits, _, state = model.step(tgt[:, t], memory, state)
             close(logits, expected[:, t], 2e-5)
-            if t % 7 == 0:
-                state = select(state, torch.arange(len(SRC)))
 
 
 @every_model

@@ -534,6 +534,22 @@ def test_muon_has_the_matrices_and_adam_the_rest():
     assert 0.6 < step[0, 0] * 8 / (0.01 * 0.2 * 8**0.5) < 1.3
 
 
+def test_muon_takes_fused_matrices_one_by_one():
+    """Queries with a gradient a thousand times as large as the values' step no further than these."""
+    model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
+    _, muon = make_optimizers(model, Train(optimizer="muon", weight_decay=0.0))
+    weight = model.get_parameter("decoder.0.attention.qkv.weight")
+    before = weight.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    weight.grad[:8] *= 1000
+    muon.param_groups[0]["lr"] = 0.01
+    muon.step()
+    for part in ((weight - before) / (0.01 * 0.2 * 8**0.5)).chunk(3):
+        values = torch.linalg.svdvals(part)
+        assert values.min() > 0.6 and values.max() < 1.3
+
+
 def test_the_papers_learning_rate():
     """Section 5.3, written out."""
     settings = Train(warmup=4000)

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from nmt_cli.model.dropout import dropout
 
+FUSED = {"qkv": 3, "keys_values": 2}  # layers that hold so many matrices, for the sake of speed
+
 
 def attend(
     query: Tensor,
@@ -80,11 +82,16 @@ class SelfAttention(Attention):
         query, key, value = self.split(self.qkv(x), 3)
         return self.mix(query, key, value, mask, causal, weights)
 
-    def step(self, x: Tensor, cache: Tensor) -> Tensor:
-        """x (B,1,D) and the keys and values so far (B,t,2D), whose last position is free for x's own."""
-        query, cache[:, -1:] = self.qkv(x).split([x.size(-1), 2 * x.size(-1)], -1)
+    def step(
+        self, x: Tensor, cache: Tensor, seen: Tensor | None, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """x (B*K,1,D), of which K rows share a cache (B,n,2D); its last K slots are free for x's own keys and values.
+        Row k of sentence b sees the slots where seen[b,0,k] (B,1,K,n) is True, or all; weights: (B,H,K,n)."""
+        rows = x.view(len(cache), -1, x.size(-1))
+        query, cache[:, -rows.size(1) :] = self.qkv(rows).split([x.size(-1), 2 * x.size(-1)], -1)
         key, value = self.split(cache, 2)
-        return self.mix(self.split(query, 1)[0], key, value)[0]
+        y, shares = self.mix(self.split(query, 1)[0], key, value, seen, weights=weights)
+        return y.view(x.shape), shares
 
 
 class CrossAttention(Attention):

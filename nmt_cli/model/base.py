@@ -5,8 +5,8 @@ Dimensions, here and in all of model/ and loss.py:
     H attention heads, L layers of the part in question.
 
 Token ids are padded with PAD at the end; a source ends with EOS. `memory` is what stays constant while a target is
-written, `state` what changes from step to step. Both are dicts of tensors with the batch on dim 0, so that `select` is
-all a beam search needs to know about them; two dicts, because reordering hypotheses must not copy the source side.
+written, `state` what changes from step to step. Both are dicts of tensors with the batch on dim 0; two dicts, because
+reordering hypotheses, `move`, must not copy the source side.
 """
 
 from __future__ import annotations
@@ -44,10 +44,17 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Tensors | None, Tensors]:
         """prev (B,), BOS at first -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state.
 
-        The given state may be overwritten: go on from the one returned, or from a `select` of it. prev and state may
+        The given state may be overwritten: go on from the one returned, or from a `move` of it. prev and state may
         have K rows to each row of memory, next to each other: the hypotheses of a beam share their source.
         """
         raise NotImplementedError
+
+    def move(self, state: Tensors, rows: Tensor) -> Tensors:
+        """The state of the hypotheses rows (B,K): hypothesis k of sentence b is what row rows[b,k] was.
+
+        All rows of a sentence were rows of one sentence before, and sentences stay in order, though some may leave.
+        """
+        return select(state, rows.flatten())
 
     def features(
         self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None

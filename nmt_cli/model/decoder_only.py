@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli import recipe
+from nmt_cli.model import cache
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
-from nmt_cli.model.transformer import GROWTH, EncoderLayer, LearnedPositions, Sinusoids, initialise
+from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialise
 from nmt_cli.vocab import PAD
 
 
@@ -63,39 +64,15 @@ class Layer(EncoderLayer):
         y, shares = self.attention.mix(query, key, value, visible, weights=weights)
         return self.finish(x, y), shares
 
-    def step(self, x: Tensor, prefix: Tensor, mask: Tensor | None, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """One token (B*K,1,D) after a prefix (B,S,2D) that K rows share and after their own keys and values (B*K,t,2D),
-        whose last position is free for x's -> (B*K,1,D), weights (B*K,H,1,S+t).
-
-        The softmax is over both, but neither is copied to be beside the other, and the K rows go to their prefix
-        together.
-        """
-        query, cache[:, -1:] = self.project(x)
-        query = (query / math.sqrt(query.size(-1))).transpose(1, 2)  # (B*K,H,1,d)
-        key, value = (part.transpose(1, 2) for part in self.attention.split(prefix, 2))  # (B,H,S,d)
-        own_key, own_value = (part.transpose(1, 2) for part in self.attention.split(cache, 2))  # (B*K,H,t,d)
-        scores = shared(query, len(prefix)) @ key.mT  # (B,H,K,S)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        shares = torch.cat([alone(scores), query @ own_key.mT], -1).softmax(-1)
-        of_prefix, of_own = shares.split([key.size(2), own_key.size(2)], -1)
-        context = alone(shared(of_prefix, len(prefix)) @ value) + of_own @ own_value  # (B*K,H,1,d)
-        return self.finish(x, self.attention.output(context.transpose(1, 2).flatten(2))), shares
+    def step(self, x: Tensor, past: Tensor, seen: Tensor, weights: bool) -> tuple[Tensor, Tensor | None]:
+        """One token (B*K,1,D) after the source and what was written, as in SelfAttention.step."""
+        y, shares = self.attention.step(self.around_attention.enter(x), past, seen, weights)
+        return self.finish(x, y), shares
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B,T,D) -> queries (B,T,H,D/H), keys and values (B,T,2D)."""
         query, keys_values = self.attention.qkv(self.around_attention.enter(x)).split([x.size(-1), 2 * x.size(-1)], -1)
         return self.attention.split(query, 1)[0], keys_values
-
-
-def shared(x: Tensor, rows: int) -> Tensor:
-    """(B*K,H,1,n) -> (B,H,K,n)"""
-    return x.squeeze(2).unflatten(0, (rows, -1)).transpose(1, 2)
-
-
-def alone(x: Tensor) -> Tensor:
-    """(B,H,K,n) -> (B*K,H,1,n)"""
-    return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
 
 class DecoderOnly(EmbeddingSeq2Seq):
@@ -137,29 +114,33 @@ class DecoderOnly(EmbeddingSeq2Seq):
         return memory
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state: the target's keys and values (B,L,t,2D), t at least the number of steps, and that number (B,)."""
-        like = memory["keys_values0"]
+        """The state: that of cache.py, in which the source comes first, and the number of steps (B,)."""
+        source = torch.stack([memory[f"keys_values{i}"] for i in range(len(self.layers))], 1)
+        everything = torch.ones(len(source), source.size(2), dtype=torch.bool, device=source.device)
         return {
-            "cache": like.new_empty(len(like), len(self.layers), 0, like.size(-1)),
-            "position": torch.zeros(len(like), dtype=torch.long, device=like.device),
+            "cache": source,
+            "seen": memory["mask"][:, 0, 0] if "mask" in memory else everything,
+            "position": torch.zeros(len(source), dtype=torch.long, device=source.device),
         }
+
+    def move(self, state: Tensors, rows: Tensor) -> Tensors:
+        return cache.move(state, rows)
 
     def step(
         self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
     ) -> tuple[Tensor, Tensors | None, Tensors]:
-        position, cache = int(state["position"][0]), state["cache"]
-        if position == cache.size(2):
-            cache = F.pad(cache, (0, 0, 0, GROWTH))
+        position, length = int(state["position"][0]), memory["keys_values0"].size(1)
+        past, seen = cache.make_room(state, len(prev), fixed=length)
+        visible = seen.view(len(past), 1, -1, seen.size(1))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
-        cross = []
+        cross: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            prefix = memory[f"keys_values{i}"]
-            x, shares = layer.step(x, prefix, memory.get("mask"), cache[:, i, : position + 1])
-            cross.append(shares[:, :, 0, : prefix.size(1)])
-        weights = {"cross": torch.stack(cross, 1)} if attention else None
+            x, shares = layer.step(x, past[:, i, : seen.size(1)], visible, attention)
+            cross += [] if shares is None else [shares[..., :length]]
+        weights = {"cross": torch.stack(cross, 1).movedim(3, 1).flatten(0, 1)} if attention else None
         logits = self.project(self.norm(x[:, 0]))
-        return logits, weights, {"cache": cache, "position": state["position"] + 1}
+        return logits, weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
 
     def features(
         self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None

@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from nmt_cli import recipe
 from nmt_cli.errors import NmtError
-from nmt_cli.model.attention import CrossAttention, SelfAttention
+from nmt_cli.model import cache
+from nmt_cli.model.attention import FUSED, CrossAttention, SelfAttention
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
 from nmt_cli.vocab import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
-
-GROWTH = 16  # positions by which the cache of a decoder grows, so that it is not copied at every step
 
 
 def sinusoids(length: int, dim: int) -> Tensor:
@@ -121,15 +120,16 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         keys_values: Tensor,
         mask: Tensor | None,
-        cache: Tensor | None,
+        past: Tensor | None,
+        seen: Tensor | None,
         weights: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """x (B,T,D), or (B,1,D) with the cache of earlier steps; returns also cross and self-attention weights."""
-        y, own = self.around_attention.enter(x), None
-        if cache is None:
+        """x (B,T,D), or (B*K,1,D) with what earlier steps left; returns also cross and self-attention weights."""
+        y = self.around_attention.enter(x)
+        if past is None:
             y, own = self.attention(y, causal=True, weights=weights)
         else:
-            y = self.attention.step(y, cache)
+            y, own = self.attention.step(y, past, seen)
         x = self.around_attention.leave(x, y)
         # Rows that share a source, the hypotheses of a beam, go to it together, as if they were positions.
         y = self.around_cross.enter(x).view(len(keys_values), -1, x.size(-1))
@@ -142,13 +142,12 @@ class DecoderLayer(nn.Module):
 def initialise(model: nn.Module, dim: int) -> None:
     """Xavier for matrices, each of a fused one by itself; embeddings of unit length, which their scale makes those of
     unit variance; biases zero."""
-    fused = {"qkv": 3, "keys_values": 2}
     for name, module in model.named_modules():
         match module:
             case nn.Linear(bias=None):
                 nn.init.normal_(module.weight, std=dim**-0.5)  # the output, as if it were tied
             case nn.Linear():
-                for matrix in module.weight.chunk(fused.get(name.rpartition(".")[2], 1)):
+                for matrix in module.weight.chunk(FUSED.get(name.rpartition(".")[2], 1)):
                     nn.init.xavier_uniform_(matrix)
                 nn.init.zeros_(module.bias)
             case nn.Embedding():
@@ -199,41 +198,48 @@ class Transformer(EmbeddingSeq2Seq):
         self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
     ) -> tuple[Tensor, Tensors | None]:
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
-        return self.run_decoder(x, memory, None, attention)
+        return self.run_decoder(x, memory, None, None, attention)
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state: keys and values of all layers (B,L,t,2D), t at least the number of steps, and that number (B,)."""
+        """The state: that of cache.py, and the number of steps (B,)."""
         like = memory["keys_values0"]
         return {
             "cache": like.new_empty(len(like), len(self.decoder), 0, like.size(-1)),
+            "seen": torch.ones(len(like), 0, dtype=torch.bool, device=like.device),
             "position": torch.zeros(len(like), dtype=torch.long, device=like.device),
         }
+
+    def move(self, state: Tensors, rows: Tensor) -> Tensors:
+        return cache.move(state, rows)
 
     def step(
         self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
     ) -> tuple[Tensor, Tensors | None, Tensors]:
-        position, cache = int(state["position"][0]), state["cache"]
-        if position == cache.size(2):
-            cache = F.pad(cache, (0, 0, 0, GROWTH))
+        position = int(state["position"][0])
+        past, seen = cache.make_room(state, len(prev))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
-        x, weights = self.run_decoder(x, memory, cache[:, :, : position + 1], attention)
+        x, weights = self.run_decoder(x, memory, past[:, :, : seen.size(1)], seen, attention)
         if weights is not None:  # (B,L,H,K,S), K rows to a row of memory
             weights = {"cross": weights["cross"].movedim(3, 1).flatten(0, 1)}
-        return self.project(x[:, 0]), weights, {"cache": cache, "position": state["position"] + 1}
+        return self.project(x[:, 0]), weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
 
     def run_decoder(
-        self, x: Tensor, memory: Tensors, cache: Tensor | None, attention: bool
+        self, x: Tensor, memory: Tensors, past: Tensor | None, seen: Tensor | None, attention: bool
     ) -> tuple[Tensor, Tensors | None]:
+        """x (B,T,D), or (B*K,1,D) after a past (B,L,n,2D), of which each row has seen some (B*K,n)."""
+        if past is not None and seen is not None:
+            # A hypothesis that is alone has seen it all.
+            seen = seen.view(len(past), 1, -1, seen.size(1)) if len(seen) > len(past) else None
         cross, own = [], []
         for i, layer in enumerate(self.decoder):
-            past = None if cache is None else cache[:, i]
-            x, shares, own_shares = layer(x, memory[f"keys_values{i}"], memory.get("mask"), past, attention)
+            keys_values, mask = memory[f"keys_values{i}"], memory.get("mask")
+            x, shares, own_shares = layer(x, keys_values, mask, None if past is None else past[:, i], seen, attention)
             cross.append(shares)
             own.append(own_shares)
         x = self.decoder_norm(x)
         if not attention:
             return x, None
         weights = {"cross": torch.stack(cross, 1)}
-        if cache is None:
+        if past is None:
             weights["decoder"] = torch.stack(own, 1)
         return x, weights
