@@ -14,6 +14,7 @@ import torch
 
 from nmt_cli.checkpoint import load_model
 from nmt_cli.device import Compute
+from nmt_cli.distributed import World
 from nmt_cli.recipe import load_recipe
 from nmt_cli.validation import Validation
 
@@ -31,8 +32,9 @@ def main() -> None:
     assert lines is not None, f"no {split} in {recipe.prepared_folder}"
     compute = Compute(torch.device("cpu"), "fp32", "")
     start = time.perf_counter()
-    loss = lines.loss(trained.model, recipe, compute)
-    scores = lines.scores(trained.model, recipe, compute)
+    measured = lines.measure(trained.model, recipe, compute, World())
+    assert measured is not None
+    loss, scores = measured
     seconds = time.perf_counter() - start
     print(
         f"{run} {split}: BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}  loss {loss:.3f}  beam {beam}, "

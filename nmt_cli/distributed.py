@@ -1,20 +1,28 @@
 """The only file that knows ranks. One process is a world of size 1, and every call below is then free.
 
 `torchrun --nproc-per-node 2 -m nmt_cli train RECIPE` sets the environment that `join` reads; gloo on CPUs, NCCL on
-GPUs. Gradients are summed after the last micro-batch, in buckets, rather than by DistributedDataParallel: processes may
-then have different numbers of micro-batches, and the sum is weighted by tokens without further thought.
+GPUs. Without torchrun, `with_helpers` starts processes on the cores of this machine. Gradients are summed after the
+last micro-batch, in buckets, rather than by DistributedDataParallel: processes may then have different numbers of
+micro-batches, and the sum is weighted by tokens without further thought.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-from collections.abc import Iterable
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from nmt_cli.errors import NmtError
 
 T = TypeVar("T")
 _BUCKET = 1 << 24  # bytes summed in one call
@@ -54,6 +62,55 @@ def leave(world: World) -> None:
         dist.destroy_process_group()
 
 
+def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World], None]) -> None:
+    """lead(world) here and help(world), which is pickled, in size - 1 other processes of this machine.
+
+    A helper says nothing and writes nothing. When one fails, what it would have said is this process's error.
+    """
+    context = multiprocessing.get_context("spawn")
+    if sys.platform.startswith("linux"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine's name resolves to
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        store = f"{folder}/store"
+        last_words, speaker = context.Pipe(duplex=False)
+        helpers = []
+        for rank in range(1, size):
+            helper = context.Process(target=_help, args=(help, World(rank, size, rank), store, speaker), daemon=True)
+            helper.start()
+            stack.callback(helper.terminate)
+            helpers.append(helper)
+        world = World(0, size)
+        stack.callback(leave, world)
+        try:
+            _meet(world, store)
+            lead(world)
+        except RuntimeError:  # what gloo says when a peer is gone
+            if last_words.poll(1):
+                why = last_words.recv()
+            elif not all(helper.is_alive() for helper in helpers):
+                why = "it was killed, perhaps for lack of memory"
+            else:
+                raise
+            hint = "the last checkpoint stands, and the same command goes on; train.processes=1 does without helpers"
+            raise NmtError(f"a helping process is gone: {why}", hint) from None
+
+
+def _help(job: Callable[[World], None], world: World, store: str, speaker: Connection) -> None:
+    try:
+        _meet(world, store)
+        job(world)
+        leave(world)
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):
+            with suppress(OSError):
+                speaker.send(str(error) or type(error).__name__)
+        os._exit(1)
+
+
+def _meet(world: World, store: str) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(store, world.size), rank=world.rank, world_size=world.size)
+
+
 def add_up(tensors: Iterable[Tensor], world: World) -> None:
     """Replace each tensor by its sum over all processes."""
     if world.size == 1:
@@ -73,6 +130,15 @@ def _add_up_bucket(bucket: list[Tensor]) -> None:
     dist.all_reduce(flat)
     for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
         tensor.copy_(part.view_as(tensor))
+
+
+def gather(value: T, world: World) -> list[T]:
+    """The values of all processes, for the leader; an empty list for the others."""
+    if world.size == 1:
+        return [value]
+    box: list[T | None] | None = [None] * world.size if world.leader else None
+    dist.gather_object(value, box)
+    return box or []  # type: ignore[return-value]
 
 
 def from_leader(value: T, world: World) -> T:

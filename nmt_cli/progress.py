@@ -46,12 +46,14 @@ class TrainingScreen:
 
     def on_start(self, entry: Entry) -> None:
         verb = f"going on from step {entry['step']:,}" if entry["resumed"] else "training"
-        processes = f", {entry['processes']} processes" if entry["processes"] > 1 else ""
+        threads = f"{entry['threads']} thread" + "s" * (entry["threads"] > 1)
+        if entry["processes"] > 1:
+            threads = f"{entry['processes']} processes of {threads}"
         self.say(
             f"{verb} in {entry['run']}: {entry['family']}, {entry['parameters']:,} parameters, "
             f"{entry['pairs']:,} pairs, {entry['valid']:,} validation lines"
         )
-        self.say(f"{entry['device']}, {entry['threads']} threads{processes}, {entry['precision']}: {entry['reason']}")
+        self.say(f"{entry['device']}, {threads}, {entry['precision']}: {entry['reason']}")
 
     def on_step(self, entry: Entry) -> None:
         self.latest = {**self.latest, **entry}

@@ -301,6 +301,7 @@ class Train:
     log_every: Annotated[int, "updates between lines of the log", POSITIVE] = 50
 
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "where to compute"] = "auto"
+    processes: Annotated[int, "that share a batch on a CPU without torchrun; 0: as many as help", NOT_NEGATIVE] = 0
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: the fastest that passes a trial"] = "auto"
     compile: Annotated[bool, "torch.compile: slow to start, worth it on GPUs and long runs"] = False
     tf32: Annotated[bool, "TF32 matrix products on GPUs"] = True

@@ -30,7 +30,19 @@ _FREE = {
         "valid_minutes",
         "valid_lines",
     ),
-    *("valid_beam", "metric", "keep", "log_every", "average", "device", "precision", "compile", "tf32", "tensorboard"),
+    *(
+        "valid_beam",
+        "metric",
+        "keep",
+        "log_every",
+        "average",
+        "device",
+        "processes",
+        "precision",
+        "compile",
+        "tf32",
+        "tensorboard",
+    ),
 }
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,14 +48,39 @@ Watch = Callable[[Entry], None]
 
 NON_FINITE_IN_A_ROW = 10
 SCALE_UP_AFTER = 2000  # good updates in fp16
+_WIDE = 512
+_SHARE = 512  # tokens of a batch that are worth a process of their own
 
 
 def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) -> None:
     """Train in recipe.run_folder, or go on there; everything worth telling goes to `watch` as it happens."""
-    device = choose_device(recipe.train.device)
+    device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device.type == "cuda")
+    size = local_processes(recipe, threads) if world.size == 1 and device.type == "cpu" else 1
+    job = partial(session, recipe, device, start_from, force, max(1, threads // size))
+    try:
+        if size > 1:
+            data_fingerprint(recipe)  # complain before processes are started
+            distributed.with_helpers(size, partial(job, watch), partial(job, _nobody))
+        else:
+            job(watch, world)
+    finally:
+        distributed.leave(world)
+        torch.set_num_threads(threads)
+
+
+def session(
+    recipe: Recipe,
+    device: torch.device,
+    start_from: Path | None,
+    force: bool,
+    threads: int,
+    watch: Watch,
+    world: World,
+) -> None:
+    """What each process does."""
+    torch.set_num_threads(threads)
     with ExitStack() as stack:
-        stack.callback(distributed.leave, world)
         if world.leader:
             data_fingerprint(recipe)  # complain before anything is made or removed
             stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
@@ -63,6 +89,10 @@ def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) ->
         distributed.from_leader(None, world)  # nobody looks before the leader is done
         keep_freed_memory()
         Trainer(recipe, world, device, start_from, watch).fit()
+
+
+def _nobody(entry: Entry) -> None:
+    """Who watches a helping process."""
 
 
 @dataclass
@@ -135,7 +165,8 @@ class Trainer:
         self.validated_at = self.window_began = self.now()
         self.window = Window()
         self.bad_in_a_row = 0
-        self.signal = 0
+        self.wish = 0  # a signal that this process has had
+        self.signal = 0  # ... or one of the others: what all stop for, after the same update
         # Share of the minutes that are over, by the leader's watch.
         self.clock = self.state.seconds / (60 * self.settings.minutes) if self.settings.minutes else 0.0
 
@@ -164,6 +195,8 @@ class Trainer:
                 if validation_due:
                     self.validate()
                 reason = self.reason_to_stop()
+                if self.world.size == 1:
+                    self.signal = self.wish
             self.log_window()
             if reason:
                 self.finish()
@@ -202,7 +235,7 @@ class Trainer:
 
         # 2. What must be known of all processes before anyone begins: the tokens to divide by, and whether to stop.
         tokens, source_tokens, cells, late, self.clock, stop = self.facts([batch for batch, _ in batches])
-        self.signal = self.signal or (signal.SIGTERM if stop else 0)
+        self.signal = (self.wish or signal.SIGTERM) if stop else 0
 
         # 3. Gradients of the mean loss, added up over micro-batches and processes.
         sums = self.gradients(batches, tokens)
@@ -232,7 +265,7 @@ class Trainer:
             # one clock decides for all
             self.world.leader and 0 < 60 * settings.valid_minutes <= now - self.validated_at,
             now / (60 * settings.minutes) if self.world.leader and settings.minutes else 0.0,
-            self.signal > 0,
+            self.wish > 0,
         ]
         if self.world.size > 1:
             tensor = torch.tensor(own, dtype=torch.float64, device=self.compute.device)
@@ -328,8 +361,7 @@ class Trainer:
     def validate(self) -> None:
         """Measure the weights that would be kept, keep them if they are the best so far, and save."""
         self.log_window()
-        entry = distributed.from_leader(self.measure(self.averaged) if self.world.leader else {}, self.world)
-        state = self.state
+        entry, state = self.measure(self.averaged), self.state
         better = state.best is None or entry["value"] > state.best
         if better:
             state.best, state.best_step, state.stale = entry["value"], state.step, 0
@@ -345,24 +377,28 @@ class Trainer:
         self.validated_at = self.window_began = self.now()
 
     def measure(self, weights: dict[str, Tensor] | None) -> Entry:
-        """Figures on the validation lines. "value" is what best means, higher being better."""
+        """Figures on the validation lines, by all processes. "value" is what best means, higher being better."""
         self.watch({"kind": "validating", "step": self.state.step})
         began = time.perf_counter()
         entry: Entry = {"value": float(self.state.step)}  # with no lines to measure on, the latest is best
         if self.valid is not None:
             with self.in_place(weights):
-                loss, scores = self.valid.measure(self.model, self.recipe, self.compute)
-            value = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": -loss}[self.settings.metric]
-            entry = {"value": value, "loss": loss, "ppl": math.exp(min(loss, 100))}
-            entry |= {"bleu": scores.bleu, "chrf": scores.chrf, "signature": scores.signature}
-        return entry | {"lines": self.valid_lines, "seconds": time.perf_counter() - began}
+                measured = self.valid.measure(self.model, self.recipe, self.compute, self.world)
+            if measured is not None:
+                loss, scores = measured
+                value = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": -loss}[self.settings.metric]
+                entry = {"value": value, "loss": loss, "ppl": math.exp(min(loss, 100))}
+                entry |= {"bleu": scores.bleu, "chrf": scores.chrf, "signature": scores.signature}
+        entry |= {"lines": self.valid_lines, "seconds": time.perf_counter() - began}
+        return distributed.from_leader(entry, self.world)
 
     def finish(self) -> None:
         """The last validation, and the average of the last checkpoints if that is better."""
         if self.state.validated != self.state.step:
             self.validate()
-        if self.settings.average < 2 or self.valid is None or not self.world.leader:
+        if self.settings.average < 2 or self.valid is None:
             return
+        distributed.from_leader(None, self.world)  # the last checkpoint is there
         folders = checkpoint.checkpoints(self.run)[-self.settings.average :]
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
@@ -460,6 +496,9 @@ class Trainer:
         self.window, self.window_began = Window(), self.now()
         if not window.updates:
             return
+        memory = torch.tensor(peak_memory_mb(self.compute.device))
+        if self.compute.device.type == "cpu":  # each GPU has its own; the processes on a CPU share one
+            distributed.add_up([memory], self.world)
         self.emit(
             {
                 "kind": "train",
@@ -474,7 +513,7 @@ class Trainer:
                 "minutes": self.now() / 60,
                 "spent": max(self.budget().values()),
                 "flops": self.flops(),
-                "memory_mb": peak_memory_mb(self.compute.device),
+                "memory_mb": float(memory),
             }
         )
 
@@ -491,9 +530,9 @@ class Trainer:
         """A first Ctrl-C or SIGTERM is a wish, granted after the update; a second Ctrl-C is an order."""
 
         def wish(number: int, frame: object) -> None:
-            if self.signal and number == signal.SIGINT:
+            if self.wish and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            self.signal = number
+            self.wish = number
             self.watch({"kind": "stopping", "step": self.state.step})
 
         before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -506,6 +545,19 @@ class Trainer:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pure functions
+
+
+def local_processes(recipe: Recipe, threads: int) -> int:
+    """How many processes share the work of so many threads of a CPU.
+
+    The operations of a narrow model are too short to be shared among threads: these wait for each other at the end of
+    each, hundreds of times in an update, where processes wait twice (docs/performance.md). A wide model fills threads,
+    and its weights had better be in memory once.
+    """
+    wanted = recipe.train.processes
+    if not wanted and recipe.model.dim < _WIDE:
+        wanted = min(threads, recipe.train.batch_tokens * recipe.train.accumulate // _SHARE)
+    return max(1, wanted)
 
 
 def mix(*numbers: int) -> int:

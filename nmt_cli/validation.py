@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import torch
 
+from nmt_cli import distributed
 from nmt_cli.batches import make_batch, pad
 from nmt_cli.device import Compute
+from nmt_cli.distributed import World
 from nmt_cli.engine import SearchOptions
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.base import Seq2Seq
@@ -52,11 +54,22 @@ class Validation:
             references=[references[n] for n in order],
         )
 
-    def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> tuple[float, Scores]:
-        """Mean nll of a token, and scores."""
-        return self.loss(model, recipe, compute), self.scores(model, recipe, compute)
+    def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: World) -> tuple[float, Scores] | None:
+        """Mean nll of a token, and scores, for the leader; every process does its share of the work."""
+        lines = slice(world.rank, None, world.size)
+        own = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])
+        nll, tokens = own.loss(model, recipe, compute)
+        shares = distributed.gather((nll, tokens, own.translations(model, recipe, compute)), world)
+        if not world.leader:
+            return None
+        hypotheses = [""] * len(self.sources)
+        for rank, (_, _, found) in enumerate(shares):
+            hypotheses[rank :: world.size] = found
+        mean = sum(nll for nll, _, _ in shares) / sum(tokens for _, tokens, _ in shares)
+        return mean, corpus_scores(hypotheses, self.references, self.vocab.target_lang)
 
-    def loss(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> float:
+    def loss(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> tuple[float, int]:
+        """Sum of nll, and how many tokens it is of."""
         objective = TrainingLoss(model, recipe.train).eval()
         total, count = 0.0, 0
         for rows in self.slices(1):
@@ -65,10 +78,7 @@ class Validation:
             with compute.autocast(), torch.no_grad():
                 _, nll, tokens = objective(*(torch.from_numpy(array).to(compute.device) for array in arrays))
             total, count = total + float(nll), count + int(tokens)
-        return total / count
-
-    def scores(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> Scores:
-        return corpus_scores(self.translations(model, recipe, compute), self.references, self.vocab.target_lang)
+        return total, count
 
     def translations(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[str]:
         options = SearchOptions(

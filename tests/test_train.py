@@ -96,6 +96,8 @@ EVERYTHING = sets(
     *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1"),
 )
 
+HELPED = sets("train.processes=2")
+
 
 def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     result = nmt("train", toy)
@@ -143,8 +145,8 @@ DECODER = sets("model.family=decoder", "model.dim=32", "model.ff=64", "model.lay
 
 @pytest.mark.parametrize(
     "options",
-    [[], EVERYTHING, ["--set", "train.optimizer=muon"], RECURRENT, CONVOLUTIONAL, DECODER],
-    ids=["plain", "everything", "muon", "recurrent", "convolutional", "decoder"],
+    [[], EVERYTHING, ["--set", "train.optimizer=muon"], [*EVERYTHING, *HELPED], RECURRENT, CONVOLUTIONAL, DECODER],
+    ids=["plain", "everything", "muon", "helped", "recurrent", "convolutional", "decoder"],
 )
 def test_resume_is_exact(nmt, toy, tmp_path, options):
     """40 steps = some + kill -9 in mid-epoch + the rest, by hash of the weights; the log has neither gap nor repeat."""
@@ -178,9 +180,11 @@ def test_a_cut_log_line_is_taken_back(nmt, toy, tmp_path):
     assert figures(tmp_path / "runs/toy", "train")[2][1] != 1.0
 
 
+@pytest.mark.parametrize("helped", [[], HELPED], ids=["alone", "helped"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_the_same_command_goes_on(nmt, toy, tmp_path, number):
+def test_a_signal_saves_and_the_same_command_goes_on(nmt, toy, tmp_path, number, helped):
     command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *sets("train.steps=100000", "train.patience=0")]
+    command += helped
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     run = tmp_path / "runs/toy"
     deadline = time.monotonic() + 120
@@ -322,17 +326,56 @@ def torchrun(tmp_path: Path, processes: int, *args: object, restarts: int = 0) -
 
 
 @pytest.mark.parametrize("accumulate", [2, 1], ids=["whole micro-batches", "parts of one"])
-def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulate):
-    options = sets("model.dropout=0", f"train.accumulate={accumulate}", "train.steps=10")
+@pytest.mark.parametrize("helped", [False, True], ids=["torchrun", "helped"])
+def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulate, helped):
+    options = sets("model.dropout=0", f"train.accumulate={accumulate}", "train.steps=10", "train.average=2")
     assert nmt("train", toy, "--out", "one", *options).code == 0
-    done = torchrun(tmp_path, 2, toy, "--out", "two", *options)
-    assert done.returncode == 0, done.stderr
+    if helped:
+        assert "2 processes of " in nmt("train", toy, "--out", "two", *options, *HELPED).err
+    else:
+        done = torchrun(tmp_path, 2, toy, "--out", "two", *options)
+        assert done.returncode == 0, done.stderr
     one, two = (load_file(tmp_path / run / "checkpoints/last/model.safetensors") for run in ("one", "two"))
     assert_same_weights(one, two, 1e-6)
     assert [entry["processes"] for entry in read_log(tmp_path / "two") if entry["kind"] == "start"] == [2]
     ours, theirs = figures(tmp_path / "two", "train"), figures(tmp_path / "one", "train")
     assert [step for step, _ in ours] == [step for step, _ in theirs]
     assert np.allclose([loss for _, loss in ours], [loss for _, loss in theirs], atol=1e-5)
+    # they validate together, too
+    ours, theirs = ([entry for entry in read_log(tmp_path / run) if "bleu" in entry] for run in ("two", "one"))
+    assert [entry["kind"] for entry in ours] == [entry["kind"] for entry in theirs]
+    for key in ("loss", "bleu", "chrf", "lines"):
+        assert np.allclose([entry[key] for entry in ours], [entry[key] for entry in theirs], atol=1e-4)
+
+
+DEATHS = [
+    ("os.kill(os.getpid(), 9)", "it was killed"),
+    ("import nmt_cli.loss; nmt_cli.loss.TrainingLoss.forward = None", "'NoneType' object is not callable"),
+]
+
+
+@pytest.mark.parametrize(("death", "why"), DEATHS, ids=["killed", "failed"])
+def test_a_helper_that_dies_is_an_error(toy, tmp_path, monkeypatch, death, why):
+    """The last checkpoint stands, and nobody is left behind."""
+    run = tmp_path / "runs/toy"
+    (tmp_path / "sitecustomize.py").write_text(  # every Python process of the test imports it
+        f"""
+import os, sys, threading, time
+def watch():
+    while not os.path.exists({str(run / "checkpoints/step-10")!r}):
+        time.sleep(0.01)
+    {death}
+if "--multiprocessing-fork" in sys.orig_argv:
+    threading.Thread(target=watch, daemon=True).start()
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *HELPED, *sets("train.steps=100000")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"error: a helping process is gone: {why}" in done.stderr and "train.processes=1" in done.stderr
+    assert "Traceback" not in done.stderr and "\n\n" not in done.stderr
+    assert (run / "checkpoints/step-10/state.json").exists()
 
 
 def test_a_killed_worker_goes_on_from_the_last_checkpoint(toy, tmp_path, monkeypatch):
