@@ -1,8 +1,9 @@
 """`nmt train`, measured whole: tokens/s and peak memory on Multi30k. python benchmarks/train.py [folder of Multi30k]
 
 The model of the rivals' table: d256, 4 heads, ff 1024, 3+3 layers, 8k joint pieces, dropout 0.1, label smoothing 0.1,
-fp32, all cores. The rivals' own figures, taken on a quiet machine of this kind, stand in the last column; the honest
-comparison is a ratio in one run, which benchmarks/train_step.py makes against a plain PyTorch step.
+fp32, all cores: as a process for each core, which is what `nmt train` does by itself with so narrow a model, and as one
+process with a thread for each. The rivals' own figures, taken on a quiet machine of this kind, stand in the last
+column; the honest comparison is a ratio in one run, which benchmarks/train_step.py makes against a plain PyTorch step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ MULTI30K = Path(__file__).parent.parent.parent / "shared/data/multi30k"
 FASTEST_RIVAL = {1024: 2581, 4096: 2833}  # fairseq 0.12.2, Eole 0.6.4
 MODEL = ("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3")
 TRAIN = ("model.dropout=0.1", "train.label_smoothing=0.1", "train.precision=fp32", "train.lr=1e-3", "train.warmup=400")
+NO_VALIDATION = ("train.valid_every=1000000", "train.valid_lines=10", "train.log_every=5")
 
 
 def nmt(*args: object) -> None:
@@ -33,19 +35,21 @@ def main() -> None:
         folder = Path(name)
         files = ("--source", data / "train.en.gz", "--target", data / "train.de.gz", "--vocab-size", 8000)
         nmt("prepare", *files, "--out", folder / "data")
-        print("tokens in a batch   median tok/s   fastest quarter   peak MB   padding   fastest rival")
+        print("tokens in a batch   processes   median tok/s   fastest quarter   peak MB   padding   fastest rival")
         for tokens in (1024, 4096):
-            run = folder / f"run-{tokens}"
-            sets = (*MODEL, *TRAIN, f"train.batch_tokens={tokens}", "train.valid_every=1000000", "train.valid_lines=10")
-            options = [part for override in (*sets, "train.log_every=5") for part in ("--set", override)]
-            nmt("train", folder / "data", "--out", run, "--minutes", 1, *options)
-            entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-            trained = [entry for entry in entries if entry["kind"] == "train"][2:]  # the first lines warm up
-            speeds = sorted(entry["tokens_per_second"] for entry in trained)
-            print(
-                f"{tokens:>17,} {statistics.median(speeds):>14,.0f} {speeds[-len(speeds) // 4]:>17,.0f} "
-                f"{trained[-1]['memory_mb']:>9,.0f} {trained[-1]['padding']:>9.1%} {FASTEST_RIVAL[tokens]:>15,}"
-            )
+            for processes in (0, 1):
+                run = folder / f"run-{tokens}-{processes}"
+                sets = (*MODEL, *TRAIN, f"train.batch_tokens={tokens}", f"train.processes={processes}", *NO_VALIDATION)
+                nmt("train", folder / "data", "--out", run, "--minutes", 1, *(p for s in sets for p in ("--set", s)))
+                entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+                trained = [entry for entry in entries if entry["kind"] == "train"][2:]  # the first lines warm up
+                speeds = sorted(entry["tokens_per_second"] for entry in trained)
+                print(
+                    f"{tokens:>17,} {entries[0]['processes']:>11} {statistics.median(speeds):>14,.0f} "
+                    f"{speeds[-len(speeds) // 4]:>17,.0f} {trained[-1]['memory_mb']:>9,.0f} "
+                    f"{trained[-1]['padding']:>9.1%} {FASTEST_RIVAL[tokens]:>15,}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

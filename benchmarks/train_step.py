@@ -2,6 +2,7 @@
 
     python benchmarks/train_step.py                        # 1024- and 4096-token batches, two or three minutes
     python benchmarks/train_step.py --tokens 4096 --rounds 20
+    python benchmarks/train_step.py --growth               # does the cost grow linearly with the tokens of a batch?
     python benchmarks/train_step.py --profile              # where the time goes, operation by operation
 
 Each variant runs in a process of its own (malloc settings cannot be taken back), and the processes take turns, one step
@@ -134,16 +135,17 @@ def worker(variant: str, tokens: int) -> None:
         print(rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
 
 
-def compare(variants: list[str], tokens: int, rounds: int, threads: int) -> None:
-    command = [sys.executable, __file__, "--tokens", str(tokens), "--threads", str(threads), "--worker"]
+def take_turns(jobs: list[tuple[str, int]], rounds: int, threads: int) -> tuple[list[list[float]], list[float]]:
+    """Tokens/s of each step of each job, a variant and its tokens, and its peak megabytes."""
     workers = []
-    for name in variants:
+    for variant, tokens in jobs:
+        command = [sys.executable, __file__, "--tokens", str(tokens), "--threads", str(threads), "--worker", variant]
         # Read when libgomp is loaded, which is when torch is imported.
-        waits = {"GOMP_SPINCOUNT": "30000"} if name == VARIANTS[-1] else {}
+        waits = {"GOMP_SPINCOUNT": "30000"} if variant == VARIANTS[-1] else {}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers.append(subprocess.Popen([*command, name], env={**os.environ, **waits}, **pipes))
-    rates: list[list[float]] = [[] for _ in variants]
-    peaks = [0.0] * len(variants)
+        workers.append(subprocess.Popen(command, env={**os.environ, **waits}, **pipes))
+    rates: list[list[float]] = [[] for _ in jobs]
+    peaks = [0.0] * len(jobs)
     for turn in range(rounds + 3):
         for i, process in enumerate(workers):
             print("go", file=process.stdin, flush=True)
@@ -153,15 +155,33 @@ def compare(variants: list[str], tokens: int, rounds: int, threads: int) -> None
     for process in workers:
         process.stdin.close()
         process.wait()
+    return rates, peaks
+
+
+def compare(tokens: int, rounds: int, threads: int) -> None:
+    rates, peaks = take_turns([(variant, tokens) for variant in VARIANTS], rounds, threads)
     load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     print(f"\n{tokens}-token batches: target tokens/s over {rounds} steps; load {load}")
-    for name, rate, peak in zip(variants, rates, peaks, strict=True):
+    for name, rate, peak in zip(VARIANTS, rates, peaks, strict=True):
         # All variants see the same batches in the same order: a ratio is of equal work done side by side.
         ratio = statistics.median(mine / plain for mine, plain in zip(rate, rates[0], strict=True))
         print(
             f"  {name:16s} median {statistics.median(rate):5.0f}, best {max(rate):5.0f}, "
-            f"{ratio:5.2f} x {variants[0]}, {max(rate) / max(rates[0]):5.2f} x at best, {peak:5.0f} MB",
+            f"{ratio:5.2f} x {VARIANTS[0]}, {max(rate) / max(rates[0]):5.2f} x at best, {peak:5.0f} MB",
             flush=True,
+        )
+
+
+def growth(rounds: int, threads: int) -> None:
+    """Linear cost is a constant rate, and memory that grows no faster than the batch."""
+    sizes = [512 * 2**n for n in range(6)]
+    rates, peaks = take_turns([(VARIANTS[-1], size) for size in sizes], rounds, threads)
+    print(f"\ntarget tokens/s by tokens of a batch, over {rounds} steps")
+    for size, rate, peak in zip(sizes, rates, peaks, strict=True):
+        middle, base = statistics.median(rate), statistics.median(rates[0])
+        print(
+            f"  {size:6,} median {middle:5.0f}, best {max(rate):5.0f}, "
+            f"{base / middle:5.2f} x the time for a token, {peak:5.0f} MB"
         )
 
 
@@ -184,17 +204,21 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--growth", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.growth:
+        growth(options.rounds, options.threads)
+        return
     for tokens in options.tokens:
         if options.worker:
             worker(options.worker, tokens)
         elif options.profile:
             profile(tokens)
         else:
-            compare(list(VARIANTS), tokens, options.rounds, options.threads)
+            compare(tokens, options.rounds, options.threads)
 
 
 if __name__ == "__main__":

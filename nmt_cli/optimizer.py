@@ -7,9 +7,12 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from nmt_cli import distributed
+from nmt_cli.distributed import World
 from nmt_cli.model.attention import FUSED
 from nmt_cli.recipe import Train
 
+ALONE = World()
 MOMENTUM = 0.95
 # Makes a step as large as one of Adam's, so that both share the learning rate (Liu et al. 2025, section 2.2).
 LIKE_ADAM = 0.2
@@ -22,10 +25,12 @@ class Muon(torch.optim.Optimizer):
     at a time. Here matrices of one shape go through the iteration together, in the precision they have.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float, world: World = ALONE
+    ) -> None:
         """fused[i]: how many matrices, one above the other, parameters[i] holds."""
         super().__init__(parameters, {"lr": 0.0, "weight_decay": weight_decay})
-        self.fused = fused
+        self.fused, self.world = fused, world
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
@@ -33,12 +38,20 @@ class Muon(torch.optim.Optimizer):
         alike: dict[tuple[int, int, int], list[Tensor]] = defaultdict(list)
         for parameter, parts in zip(group["params"], self.fused, strict=True):
             alike[parts, len(parameter) // parts, parameter.size(1)].append(parameter)
-        for (_, rows, columns), parameters in alike.items():
-            means = torch.stack([self.momentum(parameter) for parameter in parameters])
-            directions = orthogonal(means.view(-1, rows, columns)).reshape(means.shape)
+        directions = {shape: self.directions(parameters, *shape) for shape, parameters in alike.items()}
+        distributed.add_up(directions.values(), self.world)
+        for shape, parameters in alike.items():
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-            rate = group["lr"] * LIKE_ADAM * max(rows, columns) ** 0.5
-            torch._foreach_add_(parameters, list(directions.unbind()), alpha=-rate)
+            rate = group["lr"] * LIKE_ADAM * max(shape[1:]) ** 0.5
+            steps = directions[shape].view(len(parameters), *parameters[0].shape)
+            torch._foreach_add_(parameters, list(steps.unbind()), alpha=-rate)
+
+    def directions(self, parameters: list[Tensor], parts: int, rows: int, columns: int) -> Tensor:
+        """(N * parts,R,C). All processes have the same gradients: each finds some, and leaves 0 for the others."""
+        means = torch.stack([self.momentum(parameter) for parameter in parameters]).view(-1, rows, columns)
+        found, own = torch.zeros_like(means), slice(self.world.rank, None, self.world.size)
+        found[own] = orthogonal(means[own])
+        return found
 
     def momentum(self, parameter: Tensor) -> Tensor:
         """Nesterov's: the mean gradient as it will be if the next one is like this one."""
@@ -63,7 +76,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return x.mT if matrices.size(1) > matrices.size(2) else x
 
 
-def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, settings: Train, world: World = ALONE) -> list[torch.optim.Optimizer]:
     """One, or with muon two, which share the parameters out; weight decay on matrices only."""
     matrices: list[nn.Parameter] = []
     parts: list[int] = []
@@ -84,4 +97,4 @@ def make_optimizers(model: nn.Module, settings: Train) -> list[torch.optim.Optim
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
     fused = vectors[0].device.type in ("cpu", "cuda")
     adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
-    return [adam, Muon(matrices, parts, settings.weight_decay)] if muon else [adam]
+    return [adam, Muon(matrices, parts, settings.weight_decay, world)] if muon else [adam]

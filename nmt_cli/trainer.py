@@ -138,7 +138,7 @@ class Trainer:
         torch.manual_seed(self.settings.seed)
         self.model = build_model(recipe.model, *self.vocab.sizes).to(device)
         self.parameters = list(self.model.parameters())
-        self.optimizers = make_optimizers(self.model, self.settings)
+        self.optimizers = make_optimizers(self.model, self.settings, world)
         if saved:
             checkpoint.fill(self.model, checkpoint.load_tensors(saved[0] / "model.safetensors"), saved[0])
             checkpoint.fill_optimizers(self.model, self.optimizers, saved[0])

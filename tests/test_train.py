@@ -22,6 +22,7 @@ from test_prepare import corpus
 from nmt_cli.batches import BatchStream, ParallelData, Position, lay_out, make_batch, share
 from nmt_cli.checkpoint import average, checkpoints, load_model
 from nmt_cli.device import choose_precision
+from nmt_cli.distributed import World
 from nmt_cli.files import sha256_of
 from nmt_cli.model.build import build_model
 from nmt_cli.optimizer import make_optimizers, orthogonal
@@ -97,6 +98,7 @@ EVERYTHING = sets(
 )
 
 HELPED = sets("train.processes=2")
+MUON = sets("train.optimizer=muon")
 
 
 def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
@@ -145,7 +147,7 @@ DECODER = sets("model.family=decoder", "model.dim=32", "model.ff=64", "model.lay
 
 @pytest.mark.parametrize(
     "options",
-    [[], EVERYTHING, ["--set", "train.optimizer=muon"], [*EVERYTHING, *HELPED], RECURRENT, CONVOLUTIONAL, DECODER],
+    [[], EVERYTHING, MUON, [*EVERYTHING, *HELPED, *MUON], RECURRENT, CONVOLUTIONAL, DECODER],
     ids=["plain", "everything", "muon", "helped", "recurrent", "convolutional", "decoder"],
 )
 def test_resume_is_exact(nmt, toy, tmp_path, options):
@@ -410,7 +412,6 @@ if os.environ.get("RANK") == "1":
 
 @pytest.fixture
 def make_trainer(toy):
-    from nmt_cli.distributed import World
     from nmt_cli.trainer import Trainer
 
     def make(*overrides: str):
@@ -591,6 +592,26 @@ def test_muon_takes_fused_matrices_one_by_one():
     for part in ((weight - before) / (0.01 * 0.2 * 8**0.5)).chunk(3):
         values = torch.linalg.svdvals(part)
         assert values.min() > 0.6 and values.max() < 1.3
+
+
+def test_muon_shares_the_work_among_processes(monkeypatch):
+    """Each finds some directions; their sum is what one alone finds."""
+    sent: dict[World, list] = {}
+    for world in (World(), World(0, 3), World(1, 3), World(2, 3)):
+
+        def add_up(tensors, world):
+            sent[world] = [tensor.clone() for tensor in tensors]
+
+        monkeypatch.setattr("nmt_cli.distributed.add_up", add_up)
+        torch.manual_seed(1)
+        model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape)
+        make_optimizers(model, Train(optimizer="muon"), world)[1].step()
+    alone, *others = sent.values()
+    for whole, *parts in zip(alone, *others, strict=True):
+        torch.testing.assert_close(whole, sum(parts))
+        assert all(0 < len(part.flatten(1).any(1).nonzero()) < len(whole) for part in parts[: len(whole)])
 
 
 def test_the_papers_learning_rate():
