@@ -31,6 +31,7 @@ _PATTERN = re.compile(
 # A number may be written in another way: what counts is its digits. One digit alone may become a word.
 _NUMBER = re.compile(r"(?<!\w)\d(?:[.,:/\u00a0\u202f]?\d)+(?!\w)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(rf"[^\W{UNSPACED}]+(?:[-'’][^\W{UNSPACED}]+)*")  # where words are apart
 
 
@@ -91,8 +92,8 @@ class Gap:
 
     at: int
     wanted: str
-    space_before: bool
-    space_after: bool
+    before: str  # the characters that it stood between; a space at the ends
+    after: str
 
 
 def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
@@ -107,12 +108,12 @@ def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
     rest, gaps, done = "", [], 0
     for span in joined:
         rest += text[done : span.start]
-        before, after = rest.endswith(" ") or not rest, text[span.stop : span.stop + 1] in ("", " ")
+        before, after = rest[-1:] or " ", text[span.stop : span.stop + 1] or " "
         rest = rest.rstrip(" ")
         gaps.append(Gap(len(rest), span.wanted, before, after))
         following = text[span.stop :].lstrip(" ")
-        if (rest and following[:1].isalnum()) or (rest and (before and after)):
-            rest += " " * (before or after)
+        if rest and (following[:1].isalnum() or before == after == " "):
+            rest += " " * (" " in (before, after))
         done = len(text) - len(following)
     return rest + text[done:], gaps
 
@@ -141,14 +142,26 @@ def put_back(
             concord.pop()  # what stood before the end of the source stands before the last mark of the translation
         best = 0 if not boundary else int(np.argmax(concord))
         inserted.setdefault(best, []).append(gap)
-    text, glue = "", True  # glue: nothing, or something that wants no space behind it, stands before
+    text = ""
     for index in range(len(words) + 1):
+        word = words[index] if index < len(words) else None
+        spaced = word is None or pieces[word.start].startswith(SPACE)
+        following = decode(word) if word is not None else ""
         for gap in inserted.get(index, []):
-            text += ("" if glue or not gap.space_before else " ") + gap.wanted
-            glue = not gap.space_after
-        if index < len(words):
-            word = words[index]
-            spaced = pieces[word.start].startswith(SPACE) or bool(inserted.get(index))
-            text += (" " if spaced and not glue else "") + decode(word)
-            glue = False
+            after_mark = bool(text) and not spaced and not text[-1].isalnum()  # an opening one: the word touches it
+            text += ("" if not text or after_mark or _touches(gap.before, text[-1]) else " ") + gap.wanted
+            # A closing mark that touched the word before it touches what is now there.
+            spaced = not _touches(gap.after, following[:1]) and (spaced or following[:1].isalnum())
+        text += (" " if spaced and text and following else "") + following
     return text
+
+
+def _touches(in_source: str, in_target: str) -> bool:
+    """May something stand by this character of the translation without a space, as it stood by that of the source?
+
+    By a letter it does if it did: part of a word. By a quotation mark it does if here, too, is a mark, and so where the
+    source's script has no spaces, unless the translation's has.
+    """
+    if in_source == " " or (in_source.isalnum() and not _UNSPACED.match(in_source)):
+        return in_source != " "
+    return not in_target.isalnum() or bool(_UNSPACED.match(in_target))

@@ -431,11 +431,17 @@ def test_a_number_may_be_written_otherwise():
         ("see now {x} .", "voir maintenant .", "first", "voir maintenant {x} ."),
         # ... the other way round
         ("see now {x} .", "maintenant voir .", "swapped", "maintenant voir {x} ."),
+        # a mark beside it in the source, and a word here, or the same mark ("+": part of the word before)
+        ('see "{x}" now', "voir alors maintenant", "identity", "voir alors {x} maintenant"),
+        ('see " {x}" now', "voir « maintenant", "identity", "voir « {x} maintenant"),
+        ("see now {x}.", "voir maintenant +.", "identity", "voir maintenant {x}."),
+        ("see ({x}) now", "voir ( +) maintenant", "identity", "voir ({x}) maintenant"),
+        ("see un{x} now", "voir in maintenant", "identity", "voir in{x} maintenant"),
     ],
 )
 def test_where_things_are_put_back(source, target, attention, expected):
     rest, gaps = take_out(source, protected(source, lambda _: True))
-    pieces = ["▁" + word for word in target.split()]
+    pieces = ["▁" + word if word[0] != "+" else word[1:] for word in target.split()]
     weights = np.eye(len(pieces), len(rest.split()) + 1)
     if attention == "swapped":
         weights[[0, 1]] = weights[[1, 0]]
