@@ -62,14 +62,20 @@ def leave(world: World) -> None:
         dist.destroy_process_group()
 
 
+def can_help() -> bool:
+    """Not every build of PyTorch can."""
+    return dist.is_available() and dist.is_gloo_available()
+
+
 def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World], None]) -> None:
     """lead(world) here and help(world), which is pickled, in size - 1 other processes of this machine.
 
     A helper says nothing and writes nothing. When one fails, what it would have said is this process's error.
     """
     context = multiprocessing.get_context("spawn")
-    if sys.platform.startswith("linux"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine's name resolves to
+    loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+    if loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # whatever the machine's name resolves to
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         store = f"{folder}/store"
         last_words, speaker = context.Pipe(duplex=False)

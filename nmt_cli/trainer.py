@@ -56,7 +56,8 @@ def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) ->
     """Train in recipe.run_folder, or go on there; everything worth telling goes to `watch` as it happens."""
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device.type == "cuda")
-    size = local_processes(recipe, threads) if world.size == 1 and device.type == "cpu" else 1
+    alone = world.size == 1 and device.type == "cpu" and distributed.can_help()
+    size = local_processes(recipe, threads) if alone else 1
     job = partial(session, recipe, device, start_from, force, max(1, threads // size))
     try:
         if size > 1:
