@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import TypeVar
 
 import torch
@@ -70,51 +73,96 @@ def can_help() -> bool:
 def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World], None]) -> None:
     """lead(world) here and help(world), which is pickled, in size - 1 other processes of this machine.
 
-    A helper says nothing and writes nothing. When one fails, what it would have said is this process's error.
+    A helper says nothing and writes nothing, so that it may be killed at any time. When one fails, what it would have
+    said is this process's error.
     """
     context = multiprocessing.get_context("spawn")
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
     if loopback:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # whatever the machine's name resolves to
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        store = f"{folder}/store"
-        last_words, speaker = context.Pipe(duplex=False)
-        helpers = []
-        for rank in range(1, size):
-            helper = context.Process(target=_help, args=(help, World(rank, size, rank), store, speaker), daemon=True)
-            helper.start()
-            stack.callback(helper.terminate)
-            helpers.append(helper)
+    with ExitStack() as stack:
+        store = stack.enter_context(tempfile.TemporaryDirectory()) + "/store"
+        helpers: list[_Helper] = []
+        with _deaf():
+            for rank in range(1, size):
+                listener, speaker = context.Pipe(duplex=False)
+                job = (help, World(rank, size, rank), store, speaker)
+                helpers.append(_Helper(context.Process(target=_help, args=job, daemon=True), listener))
+                helpers[-1].process.start()
+                stack.callback(helpers[-1].end)
         world = World(0, size)
         stack.callback(leave, world)
+        # Nobody goes to the meeting, where a signal would not be heard, before all are ready for it.
+        if not all(helper.is_ready() for helper in helpers):
+            raise _gone(helpers)
         try:
             _meet(world, store)
             lead(world)
-        except RuntimeError:  # what gloo says when a peer is gone
-            if last_words.poll(1):
-                why = last_words.recv()
-            elif not all(helper.is_alive() for helper in helpers):
-                why = "it was killed, perhaps for lack of memory"
-            else:
+        except RuntimeError as error:
+            if "gloo" not in str(error):
                 raise
-            hint = "the last checkpoint stands, and the same command goes on; train.processes=1 does without helpers"
-            raise NmtError(f"a helping process is gone: {why}", hint) from None
+            raise _gone(helpers) from None
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C waits until the end of this, and never reaches processes that are started in it: it is for the leader."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@dataclass(frozen=True)
+class _Helper:
+    process: SpawnProcess
+    listener: Connection  # it says "" when it is ready, and why if it fails
+
+    def is_ready(self) -> bool:
+        wait([self.listener, self.process.sentinel])
+        return self.listener.poll() and not self.listener.recv()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def _gone(helpers: list[_Helper]) -> NmtError:
+    """Why the others cannot go on: the one that was killed, or had an error that was not about the others."""
+    wait([helper.process.sentinel for helper in helpers], timeout=5)
+    said = []
+    for helper in helpers:
+        helper.process.join(0.5)
+        with suppress(EOFError, OSError):
+            while helper.listener.poll():
+                said.append(helper.listener.recv())
+    causes = [why for why in said if why and "gloo" not in why]
+    why = causes[0] if causes else "it was killed, perhaps for lack of memory"
+    hint = "the last checkpoint stands, and the same command goes on; train.processes=1 does without helpers"
+    return NmtError(f"a helping process is gone: {why}", hint)
 
 
 def _help(job: Callable[[World], None], world: World, store: str, speaker: Connection) -> None:
     try:
+        speaker.send("")
         _meet(world, store)
         job(world)
         leave(world)
     except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):
-            with suppress(OSError):
-                speaker.send(str(error) or type(error).__name__)
+        with suppress(OSError):
+            speaker.send(str(error) if isinstance(error, NmtError) else f"{type(error).__name__}: {error}")
         os._exit(1)
 
 
 def _meet(world: World, store: str) -> None:
-    dist.init_process_group("gloo", store=dist.FileStore(store, world.size), rank=world.rank, world_size=world.size)
+    # On one machine a death is noticed at once, and a run that was suspended for hours should go on.
+    patience = timedelta(days=365)
+    file = dist.FileStore(store, world.size)
+    dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=patience)
 
 
 def add_up(tensors: Iterable[Tensor], world: World) -> None:

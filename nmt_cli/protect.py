@@ -147,9 +147,10 @@ def put_back(
         word = words[index] if index < len(words) else None
         spaced = word is None or pieces[word.start].startswith(SPACE)
         following = decode(word) if word is not None else ""
+        after_mark = bool(text) and not spaced and not text[-1].isalnum()  # an opening one: the word touches it
         for gap in inserted.get(index, []):
-            after_mark = bool(text) and not spaced and not text[-1].isalnum()  # an opening one: the word touches it
             text += ("" if not text or after_mark or _touches(gap.before, text[-1]) else " ") + gap.wanted
+            after_mark = False
             # A closing mark that touched the word before it touches what is now there.
             spaced = not _touches(gap.after, following[:1]) and (spaced or following[:1].isalnum())
         text += (" " if spaced and text and following else "") + following

@@ -1,7 +1,7 @@
 """The training loop, for `nmt train`. Read `train` first, then `Trainer.fit` and `Trainer.update`.
 
-Everything random in update n is a function of (seed, n), so a run that was killed goes on exactly as if it had not
-been: what has to be saved is weights, moments, and the few numbers of checkpoint.State.
+Everything random in update n is a function of the seed, n and the process, so a run that was killed goes on exactly as
+if it had not been: what has to be saved is weights, moments, and the few numbers of checkpoint.State.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def session(
                 remove_run(recipe.run_folder)
         distributed.from_leader(None, world)  # nobody looks before the leader is done
         keep_freed_memory()
-        Trainer(recipe, world, device, start_from, watch).fit()
+        trainer = Trainer(recipe, world, device, start_from, watch)
+        if trainer.log is not None:
+            stack.callback(trainer.log.close)
+        trainer.fit()
 
 
 def _nobody(entry: Entry) -> None:
@@ -204,7 +207,8 @@ class Trainer:
             self.save()
             if reason and self.world.leader:
                 self.export()
-        self.emit({"kind": "end", "reason": reason or signal.Signals(self.signal).name, "signal": self.signal})
+        stopped_by = self.signal or self.wish  # a wish may come while the last weights are measured and saved
+        self.emit({"kind": "end", "reason": reason or signal.Signals(stopped_by).name, "signal": stopped_by})
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
 
     def reason_to_stop(self) -> str:
@@ -399,12 +403,12 @@ class Trainer:
             self.validate()
         if self.settings.average < 2 or self.valid is None:
             return
-        distributed.from_leader(None, self.world)  # the last checkpoint is there
-        folders = checkpoint.checkpoints(self.run)[-self.settings.average :]
+        names = [folder.name for folder in checkpoint.checkpoints(self.run)[-self.settings.average :]]
+        folders = [self.run / "checkpoints" / name for name in distributed.from_leader(names, self.world)]
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
         better = self.state.best is None or entry["value"] > self.state.best
-        self.emit({"kind": "average", **entry, "of": [folder.name for folder in folders], "best": better})
+        self.emit({"kind": "average", **entry, "of": names, "best": better})
         if better:
             self.save_model(mean, entry)
 
@@ -552,12 +556,13 @@ def local_processes(recipe: Recipe, threads: int) -> int:
     """How many processes share the work of so many threads of a CPU.
 
     The operations of a narrow model are too short to be shared among threads: these wait for each other at the end of
-    each, hundreds of times in an update, where processes wait twice (docs/performance.md). A wide model fills threads,
-    and its weights had better be in memory once.
+    each, hundreds of times in an update, where processes wait a few times. A wide model fills threads, and its weights
+    had better be in memory once.
     """
     wanted = recipe.train.processes
     if not wanted and recipe.model.dim < _WIDE:
-        wanted = min(threads, recipe.train.batch_tokens * recipe.train.accumulate // _SHARE)
+        most = recipe.train.batch_tokens * recipe.train.accumulate // _SHARE
+        wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
 
 

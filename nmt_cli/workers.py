@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nmt_cli.engine import Engine
@@ -33,11 +34,14 @@ class Workers:
         self.engine = engine
         self.name = f"{engine.name}, {count} worker" + "s" * (count > 1)
         self.processes = processes and count > 1
+        self.children: list[BaseProcess] = []
         self.pool: Executor
         if self.processes:
             context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
             self.pool = ProcessPoolExecutor(count, context, _adopt, (engine,))
+            others = multiprocessing.active_children()
             self.pool.submit(int).result()  # forked now, before there are threads
+            self.children = [child for child in multiprocessing.active_children() if child not in others]
         else:
             self.pool = ThreadPoolExecutor(count)
 
@@ -53,9 +57,8 @@ class Workers:
     def close(self) -> None:
         """Drop what is not done; nobody wants it any more."""
         self.pool.shutdown(wait=False, cancel_futures=True)
-        if self.processes:
-            for worker in multiprocessing.active_children():
-                worker.terminate()
+        for child in self.children:
+            child.terminate()
 
 
 _engine: Engine | None = None

@@ -352,13 +352,14 @@ def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulat
 
 DEATHS = [
     ("os.kill(os.getpid(), 9)", "it was killed"),
-    ("import nmt_cli.loss; nmt_cli.loss.TrainingLoss.forward = None", "'NoneType' object is not callable"),
+    ("import nmt_cli.loss; nmt_cli.loss.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not callable"),
 ]
 
 
+@pytest.mark.parametrize("processes", [2, 3])
 @pytest.mark.parametrize(("death", "why"), DEATHS, ids=["killed", "failed"])
-def test_a_helper_that_dies_is_an_error(toy, tmp_path, monkeypatch, death, why):
-    """The last checkpoint stands, and nobody is left behind."""
+def test_a_helper_that_dies_is_an_error(toy, tmp_path, monkeypatch, death, why, processes):
+    """One of them; the last checkpoint stands."""
     run = tmp_path / "runs/toy"
     (tmp_path / "sitecustomize.py").write_text(  # every Python process of the test imports it
         f"""
@@ -366,18 +367,40 @@ import os, sys, threading, time
 def watch():
     while not os.path.exists({str(run / "checkpoints/step-10")!r}):
         time.sleep(0.01)
+    try:
+        os.open({str(tmp_path / "first")!r}, os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return
     {death}
 if "--multiprocessing-fork" in sys.orig_argv:
     threading.Thread(target=watch, daemon=True).start()
 """
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *HELPED, *sets("train.steps=100000")]
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy)]
+    command += sets(f"train.processes={processes}", "train.steps=100000")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert f"error: a helping process is gone: {why}" in done.stderr and "train.processes=1" in done.stderr
     assert "Traceback" not in done.stderr and "\n\n" not in done.stderr
     assert (run / "checkpoints/step-10/state.json").exists()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_ctrl_c_while_helpers_start(toy, tmp_path, seconds):
+    """It goes to all processes of the terminal, long before they have met."""
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *HELPED]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("no /proc to see when the helper is there")
+    deadline = time.monotonic() + 60
+    while not children.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err
 
 
 def test_a_killed_worker_goes_on_from_the_last_checkpoint(toy, tmp_path, monkeypatch):

@@ -436,6 +436,7 @@ def test_a_number_may_be_written_otherwise():
         ('see " {x}" now', "voir « maintenant", "identity", "voir « {x} maintenant"),
         ("see now {x}.", "voir maintenant +.", "identity", "voir maintenant {x}."),
         ("see ({x}) now", "voir ( +) maintenant", "identity", "voir ({x}) maintenant"),
+        ("see {x} or {y} now.", "voir maintenant ou +.", "late", "voir maintenant ou {x} {y}."),
         ("see un{x} now", "voir in maintenant", "identity", "voir in{x} maintenant"),
     ],
 )
@@ -445,6 +446,8 @@ def test_where_things_are_put_back(source, target, attention, expected):
     weights = np.eye(len(pieces), len(rest.split()) + 1)
     if attention == "swapped":
         weights[[0, 1]] = weights[[1, 0]]
+    if attention == "late":
+        weights[:-1] = np.eye(1, weights.shape[1])
     if attention == "first":
         weights[-1] = weights[0]
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]

@@ -218,7 +218,9 @@ class Transformer(EmbeddingSeq2Seq):
         position = int(state["position"][0])
         past, seen = cache.make_room(state, len(prev))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
-        x, weights = self.run_decoder(x, memory, past[:, :, : seen.size(1)], seen, attention)
+        # Where there are as many slots as steps, there never was another hypothesis: all of them are seen.
+        visible = None if seen.size(1) == position + 1 else seen.view(len(past), 1, -1, seen.size(1))
+        x, weights = self.run_decoder(x, memory, past[:, :, : seen.size(1)], visible, attention)
         if weights is not None:  # (B,L,H,K,S), K rows to a row of memory
             weights = {"cross": weights["cross"].movedim(3, 1).flatten(0, 1)}
         return self.project(x[:, 0]), weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
@@ -226,10 +228,7 @@ class Transformer(EmbeddingSeq2Seq):
     def run_decoder(
         self, x: Tensor, memory: Tensors, past: Tensor | None, seen: Tensor | None, attention: bool
     ) -> tuple[Tensor, Tensors | None]:
-        """x (B,T,D), or (B*K,1,D) after a past (B,L,n,2D), of which each row has seen some (B*K,n)."""
-        if past is not None and seen is not None:
-            # A hypothesis that is alone has seen it all.
-            seen = seen.view(len(past), 1, -1, seen.size(1)) if len(seen) > len(past) else None
+        """x (B,T,D), or (B*K,1,D) after a past (B,L,n,2D), of which each row has seen some (B,1,K,n) or all."""
         cross, own = [], []
         for i, layer in enumerate(self.decoder):
             keys_values, mask = memory[f"keys_values{i}"], memory.get("mask")
