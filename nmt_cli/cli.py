@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -61,6 +62,9 @@ def main() -> NoReturn:
     # How long OpenMP's threads spin while they wait. The default starves training when another program holds a core;
     # this is as fast on a quiet machine (docs/performance.md). It must be set before torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (for good: someone has closed it)
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # whatever the locale says
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     try:

@@ -5,7 +5,8 @@ Same search, same score, same limits as search.py, as far as CTranslate2 can be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,23 +87,24 @@ class CTranslate2Engine:
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
         banned = [[self.target_pieces[index]] for index in (PAD, BOS, *options.forbidden) if index != UNK]
-        results = self.translator.translate_batch(
-            [self._source(request.source) for request in requests],
-            [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
-            beam_size=options.beam,
-            patience=1 if options.beam == 1 else min(options.patience, PATIENCE),
-            num_hypotheses=options.n_best,
-            length_penalty=options.alpha,
-            repetition_penalty=options.repetition_penalty,
-            no_repeat_ngram_size=options.no_repeat_ngram,
-            disable_unk=UNK in options.forbidden,
-            suppress_sequences=banned if len(banned) > 2 else None,  # no model wants to write PAD or BOS
-            max_input_length=0,
-            max_decoding_length=limit - 1,  # EOS is not counted there
-            min_decoding_length=options.min_length,
-            return_scores=True,
-            return_attention=requests[0].attention,
-        )
+        with _positions():
+            results = self.translator.translate_batch(
+                [self._source(request.source) for request in requests],
+                [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
+                beam_size=options.beam,
+                patience=1 if options.beam == 1 else min(options.patience, PATIENCE),
+                num_hypotheses=options.n_best,
+                length_penalty=options.alpha,
+                repetition_penalty=options.repetition_penalty,
+                no_repeat_ngram_size=options.no_repeat_ngram,
+                disable_unk=UNK in options.forbidden,
+                suppress_sequences=banned if len(banned) > 2 else None,  # no model wants to write PAD or BOS
+                max_input_length=0,
+                max_decoding_length=limit - 1,  # EOS is not counted there
+                min_decoding_length=min(options.min_length, limit - 1),
+                return_scores=True,
+                return_attention=requests[0].attention,
+            )
         return [
             [
                 self._hypothesis(pieces, score, attention, len(request.source) + 1, limit, options)
@@ -127,11 +129,12 @@ class CTranslate2Engine:
         )
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        results = self.translator.score_batch(
-            [self._source(source) for source, _ in pairs],
-            [[self.target_pieces[index] for index in target] for _, target in pairs],
-            max_input_length=0,
-        )
+        with _positions():
+            results = self.translator.score_batch(
+                [self._source(source) for source, _ in pairs],
+                [[self.target_pieces[index] for index in target] for _, target in pairs],
+                max_input_length=0,
+            )
         scored = []
         for (_, target), result in zip(pairs, results, strict=True):
             logprobs = tuple(result.log_probs)
@@ -142,3 +145,15 @@ class CTranslate2Engine:
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]
+
+
+@contextmanager
+def _positions() -> Iterator[None]:
+    """CTranslate2 has no positions beyond those that were exported, where the torch engine makes more."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "position encodings" not in str(error):
+            raise
+        message = "a given translation or prefix has more pieces than the exported model has positions"
+        raise NmtError(message, "--engine torch copes with it") from None

@@ -50,7 +50,7 @@ class SearchOptions:
             ("n_best", f"at most beam = {self.beam}", self.sample or self.n_best <= self.beam),
             ("alpha", "0 or more", self.alpha >= 0),
             ("patience", "above 0", self.patience > 0),
-            ("max_ratio", "0 or more", self.max_ratio >= 0),
+            ("max_ratio", "0 or more, and finite", 0 <= self.max_ratio < math.inf),
             ("max_extra", "0 or more", self.max_extra >= 0),
             ("max_length", "0 or more", self.max_length >= 0),
             ("min_length", "0 or more", self.min_length >= 0),

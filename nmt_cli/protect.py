@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -55,16 +56,26 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
     """The spans of a line, from left to right; `known` says whether the vocabulary has a character."""
     spans = [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
     spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
-    spans += [_around(text, index) for index, character in enumerate(text) if not known(character)]
+    spans += _unknown(text, known)
     return without_overlaps(spans)
 
 
-def _around(text: str, index: int) -> Span:
-    """An unknown letter is known by the word that it stands in: the rest of a name is no use without it."""
-    for word in _WORD.finditer(text):
-        if word.start() <= index < word.end():
-            return Span(word.start(), word.end(), word[0])
-    return Span(index, index + 1, text[index])
+def _unknown(text: str, known: Callable[[str], bool]) -> list[Span]:
+    """Runs of unknown characters. An unknown letter is known by the word that it stands in: the rest of a name is no
+    use without it."""
+    unknown = [not known(character) for character in text]
+    if not any(unknown):
+        return []
+    spans = [Span(word.start(), word.end(), word[0]) for word in _WORD.finditer(text)]
+    spans = [span for span in spans if any(unknown[span.start : span.stop])]
+    for span in spans:
+        unknown[span.start : span.stop] = [False] * (span.stop - span.start)
+    start = 0
+    for strange, run in groupby(unknown):
+        stop = start + len(list(run))
+        spans += [Span(start, stop, text[start:stop])] if strange else []
+        start = stop
+    return spans
 
 
 def without_overlaps(spans: Sequence[Span]) -> list[Span]:

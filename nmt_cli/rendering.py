@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 from nmt_cli.alignment import pharaoh
 from nmt_cli.translator import Output, Translation
 
 Render = Callable[[Translation], str]
+_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")  # line breaks and the like, which JSON itself would let pass
 
 
 def renderer(form: str, alpha: float, align: bool, tokens: bool, score_only: bool) -> Render:
@@ -47,7 +49,7 @@ def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) ->
         "n_best": found,
         "flags": sorted(translation.flags),
     }
-    return json.dumps(line, ensure_ascii=False) + "\n"
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)) + "\n"
 
 
 def _short(number: float) -> float:

@@ -16,8 +16,8 @@ def read_rows(inputs: list[Path], beside: Path | None, tsv: bool, shard: str | N
     if [*inputs, beside].count(STDIN) > 1:
         raise NmtError("standard input is named twice", "it can be read only once")
     for path in [*inputs, *([beside] if beside else [])]:
-        if path != STDIN and not path.is_file():
-            next(read_lines(path), None)  # the reader knows what to say
+        if path != STDIN and (path.is_dir() or not path.exists()):
+            next(read_lines(path), None)  # the reader knows what to say; a pipe it could read only once
     part = _part(inputs, beside, shard) if shard else None
     return _blocks(inputs, beside, tsv, part)
 
@@ -55,10 +55,10 @@ _SAME = "each line of one belongs to a line of the other"
 def _part(inputs: list[Path], beside: Path | None, shard: str) -> tuple[int, int]:
     """Lines after the first and up to the second number, counted from 1: parts of equal size that make up the whole."""
     index, slash, count = shard.partition("/")
-    if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+    if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise NmtError(f"--shard {shard} is not of the form I/N with I from 1 to N", "for example --shard 1/4")
-    if STDIN in inputs:
-        raise NmtError("--shard needs a file: the end of standard input is not known", "name the file")
+    if not all(path.is_file() for path in inputs):
+        raise NmtError("--shard needs a file: the end of a pipe or of standard input is not known", "name the file")
     total = sum(count_lines(path) for path in inputs)
     return total * (int(index) - 1) // int(count), total * int(index) // int(count)
 

@@ -16,7 +16,7 @@ import numpy as np
 from nmt_cli.alignment import Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.glossary import Glossary
-from nmt_cli.protect import Span, all_there, protected, put_back, take_out
+from nmt_cli.protect import Span, all_there, protected, put_back, spans_by_content, take_out
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.text import is_blank, normalize, one_line
 from nmt_cli.vocab import UNK, Vocab
@@ -164,7 +164,9 @@ class Translator:
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
         outputs = [self._output(ids, best, translation, shift) for best in found]
-        lost = [span for span in spans if not all_there([span], outputs[0].text)]
+        contents = spans_by_content(spans)
+        missing = {content for content in set(contents) if not all_there([content], outputs[0].text)}
+        lost = [span for span, content in zip(spans, contents, strict=True) if content in missing]
         if not lost and all_there(spans, outputs[0].text):
             return outputs
         # 2. Without what was lost, and if that is not enough, without anything that could be.
@@ -180,9 +182,9 @@ class Translator:
             outputs = []
             for best in found:
                 output = self._output(ids, best, translation, shift)
-                assert best.attention is not None
                 pieces = list(output.pieces)
-                back = put_back(pieces, best.attention[: len(pieces)], gaps, boundaries, self._spell(pieces))
+                looks = attention_of(best, len(ids))[: len(pieces)]
+                back = put_back(pieces, looks, gaps, boundaries, self._spell(pieces))
                 outputs.append(replace(output, text=one_line(back), alignment=()))
             if all_there(spans, outputs[0].text):
                 break
@@ -207,7 +209,6 @@ class Translator:
             missing = [term for term in terms if not all_there([term], written)]
             if not missing:
                 break
-            assert best.attention is not None
             places = [self._place(text, term, best, len(prefix)) for term in missing]
             at, term = min(zip(places, missing, strict=True), key=lambda pair: pair[0])
             prefix = (*best.ids[:at], *self.vocab.target.encode(term.wanted))
@@ -221,8 +222,8 @@ class Translator:
         last = max(first + 1, len(self.vocab.source.encode(text[: term.stop])))
         words = words_of(self.vocab.target.id_to_piece(list(best.ids)), punctuation=True)
         starts = [word for word in words if word.start >= after]
-        assert best.attention is not None
-        looks = [best.attention[word.start : word.stop, first:last].sum(1).mean() for word in starts]
+        attention = attention_of(best, len(self.vocab.source.encode(text)))
+        looks = [attention[word.start : word.stop, first:last].sum(1).mean() for word in starts]
         return starts[int(np.argmax(looks))].start if starts else len(best.ids)
 
     def _output(self, source: tuple[int, ...], best: Hypothesis, translation: Translation, shift: int) -> Output:
@@ -280,6 +281,15 @@ class Translator:
                     Output(text, scored.logprob, len(scored.ids) + 1, pieces, scored.token_logprobs)
                 ]
         return translations
+
+
+def attention_of(best: Hypothesis, source: int) -> np.ndarray:
+    """(T+1,S+1). Of a model without attention, as if it translated word by word: better than nothing."""
+    if best.attention is not None:
+        return best.attention
+    target = len(best.ids)
+    at = np.round(np.linspace(0, source, target + 1)).astype(int)
+    return np.eye(source + 1)[at]
 
 
 def batched(lengths: Sequence[int], kinds: Sequence[bool], budget: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import torch
 from conftest import assert_user_error
 
 from nmt_cli.batches import make_batch
-from nmt_cli.checkpoint import Trained, load_model
+from nmt_cli.checkpoint import Trained, load_model, save_model
 from nmt_cli.ct2_engine import CTranslate2Engine
 from nmt_cli.demo.corpus import demo_corpus
 from nmt_cli.engine import Hypothesis, Request, SearchOptions
@@ -29,7 +30,7 @@ from nmt_cli.glossary import load_glossary
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.build import build_model
 from nmt_cli.protect import protected, put_back, take_out
-from nmt_cli.recipe import Train, Transformer
+from nmt_cli.recipe import Rnn, Train, Transformer
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.stream import overlapped, windows
 from nmt_cli.torch_engine import TorchEngine
@@ -403,7 +404,7 @@ def test_without_protection_the_model_is_alone(nmt, model):
         ("a < b and b > c", []),
         ("x &amp; y &#39; & z", ["&amp;", "&#39;"]),
         ("in 1999 at 10:30 there were 3 cats, B2B", ["1999", "10:30"]),
-        ("Zoë saw 北京 today", ["Zoë", "北", "京"]),
+        ("Zoë saw 北京 today", ["Zoë", "北京"]),
         ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
         ("@user likes #nmt", ["@user", "#nmt"]),
         ("no trouble here.", []),
@@ -619,12 +620,71 @@ MISTAKES = [
     (["--type", "int9"], "int9 is none of"),
     (["--device", "cuda", "--engine", "torch"], "cuda"),
     (["--score-only", "--n-best", 2, "--format", "tsv"], "--score-only goes without"),
+    (["--max-ratio", "inf"], "max_ratio must be"),
+    (["--shard", "²/3"], "not of the form"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
 def test_mistakes(nmt, model, options, message):
     assert_user_error(nmt("translate", model, *options, stdin=b"a\n"), message)
+
+
+def test_a_pipe_may_be_named_like_a_file(nmt, model):
+    lines = "".join(line + "\n" for line in SENTENCES[:3])
+    expected = nmt("translate", model, stdin=lines.encode()).text
+    script = f"{sys.executable} -m nmt_cli translate {model} <(printf '%s' \"$1\")"
+    done = subprocess.run(["bash", "-c", script, "bash", lines], capture_output=True, text=True, check=False)
+    assert done.stdout == expected and expected.count("\n") == 3
+    script += " --shard 1/2"
+    done = subprocess.run(["bash", "-c", script, "bash", lines], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "--shard needs a file" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_descriptors(model, closed):
+    script = f"echo 'the cat.' | {sys.executable} -m nmt_cli translate {model} {closed}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr and (done.returncode == 0 or closed == "<&-")
+
+
+def test_the_minimum_length_gives_way_to_the_maximum(nmt, model):
+    for engine in ENGINES:
+        options = ("--engine", engine, "--min-length", 50, "--max-ratio", 1)
+        assert nmt("translate", model, *options, stdin=b"the cat sees a dog.\n").code == 0
+
+
+def test_a_given_translation_longer_than_the_positions(nmt, model):
+    pair = ("the cat.\t" + "le chat " * 1500 + "\n").encode()
+    assert_user_error(nmt("translate", model, "--score-only", stdin=pair), "more pieces than the exported model")
+    assert float(nmt("translate", model, "--score-only", "--engine", "torch", stdin=pair).text) < 0
+
+
+def test_unknown_characters_by_the_thousand_are_one_span():
+    assert [span.wanted for span in protected("a " + "北" * 100_000, lambda c: c != "北")] == ["北" * 100_000]
+
+
+def test_no_control_character_leaves_in_jsonl(nmt, model):
+    result = nmt("translate", model, "--format", "jsonl", stdin="the\u2028cat\x85 sees\x7f.\n".encode())
+    assert json.loads(result.text)["source"] == "the\u2028cat\x85 sees\x7f."
+    assert all(
+        character == "\n" or unicodedata.category(character)[0] not in "CZ" or character == " "
+        for character in result.text
+    )
+
+
+def test_a_model_without_attention(nmt, model, tmp_path):
+    """What it loses is put back word by word, and a glossary works so too; alignments it has none."""
+    trained = load_model(model)
+    config = Rnn(dim=32, attention="none", encoder_layers=1, decoder_layers=1)
+    torch.manual_seed(1)
+    weights = build_model(config, *trained.vocab.sizes).state_dict()
+    save_model(tmp_path / "rnn", weights, replace(trained.recipe, model=config), model / "model/vocab", {})
+    (tmp_path / "terms.tsv").write_text("cat\tminou\n")
+    result = nmt("translate", tmp_path / "rnn", "--glossary", tmp_path / "terms.tsv", stdin=b"the cat {x} sees 1234.\n")
+    assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
+    refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
+    assert_user_error(refused, "no attention to align words by")
 
 
 @pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])

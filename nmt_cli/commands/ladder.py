@@ -33,10 +33,13 @@ def ladder(
     from nmt_cli.progress import TrainingScreen
     from nmt_cli.recipe import find_recipe
     from nmt_cli.terminal import messages, output, stages
+    from nmt_cli.text import is_blank
     from nmt_cli.trainer import train
 
     if bool(minutes) == bool(flops):
         raise NmtError("give --minutes or --flops, one of them", "for example --minutes 0 --flops 1e14")
+    if is_blank(sentence):
+        raise NmtError("--sentence is empty", "give one whose attention is worth a look")
     wanted = [name.strip() for name in rungs.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in {rung.name for rung in RUNGS}]
     if unknown:

@@ -112,8 +112,10 @@ def translate(
     from nmt_cli.commands.translation import check_formats, forbidden_pieces, open_output, reporting, show_stats
     from nmt_cli.engine import SearchOptions
     from nmt_cli.engines import EngineWish, start_workers
+    from nmt_cli.errors import NmtError
     from nmt_cli.glossary import load_glossary
     from nmt_cli.model_folder import open_model
+    from nmt_cli.recipe import Rnn
     from nmt_cli.rendering import renderer
     from nmt_cli.rows import read_rows
     from nmt_cli.stream import overlapped, windows
@@ -121,7 +123,9 @@ def translate(
 
     check_formats(format.value, n_best, align, tokens, score_only, target, prefix_file)
     folder = open_model(model)
-    defaults, vocab = folder.recipe.translate, folder.vocab
+    defaults, vocab, architecture = folder.recipe.translate, folder.vocab, folder.recipe.model
+    if align and isinstance(architecture, Rnn) and architecture.attention == "none":
+        raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
     options = SearchOptions(
         beam=max(defaults.beam, n_best) if beam is None else beam,
         n_best=n_best,

@@ -109,8 +109,8 @@ def reporting(stream: IO[str], inputs: list[Path], sharded: bool) -> Iterator[Re
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    files = [path for path in inputs if path != STDIN]
-    total = sum(len(lines) for path in files for lines in read_blocks(path)) if files and not sharded else None
+    known = bool(inputs) and all(path.is_file() for path in inputs) and not sharded  # a pipe can be read only once
+    total = sum(len(lines) for path in inputs for lines in read_blocks(path)) if known else None
     columns = (TextColumn("translating"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         yield Report(progress, progress.add_task("", total=total))
