@@ -46,6 +46,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
     """Yields a text file that takes its place at the end; an error removes it. A reader sees the old one or the new."""
+    if path.is_dir():
+        raise NmtError(f"{path} is a folder", "name a file")
     aside = path.with_name(_ASIDE.format(name=path.name) + str(os.getpid()))
     try:
         with aside.open("w", encoding="utf-8", newline="\n") as stream:

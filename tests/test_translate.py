@@ -840,6 +840,21 @@ def test_the_translator_batches_by_length_and_keeps_the_order(trained):
 # Export
 
 
+def test_force_replaces_nothing_else(nmt, model, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/thesis.txt").write_text("years")
+    refused = nmt("export", model, "--to", "hf", "--out", "precious", "--force")
+    assert_user_error(refused, "something else than an exported model")
+    assert (tmp_path / "precious/thesis.txt").read_text() == "years"
+    assert_user_error(nmt("translate", model, "--out", "precious", "--force", stdin=b"the cat.\n"), "is a folder")
+    (tmp_path / "old.fr").write_text("old")
+    (tmp_path / "link.fr").symlink_to("old.fr")
+    assert nmt("translate", model, "--out", "link.fr", "--force", stdin=b"the cat.\n").code == 0
+    assert (tmp_path / "link.fr").is_symlink() and (tmp_path / "old.fr").read_text() not in ("", "old")
+    assert nmt("translate", model, "--out", "/dev/null", stdin=b"the cat.\n").code == 0
+    assert not Path("/dev/null").is_file()
+
+
 def test_export_mistakes_and_force(nmt, model, tmp_path):
     assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
     assert_user_error(nmt("export", model, "--to", "hf"), "--out must say")

@@ -45,6 +45,8 @@ def export(
     folder = find_model(model) / CTRANSLATE2 if out is None else out
     if folder.exists() and not force:
         raise NmtError(f"{folder} exists", "--force replaces it")
+    if folder.exists() and not (folder / "config.json").is_file() and any(folder.iterdir()):
+        raise NmtError(f"{folder} holds something else than an exported model", "name another folder")
 
     from nmt_cli.checkpoint import load_model
     from nmt_cli.export import to_ctranslate2, to_hf

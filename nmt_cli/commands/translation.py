@@ -44,11 +44,15 @@ def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
     if out is None or out == STDIN:
         yield sys.stdout
         return
+    if out.exists() and not out.is_file() and not out.is_dir():  # a pipe or a device: nothing is replaced
+        with out.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
     if out.exists() and not force:
         raise NmtError(f"{out} exists", "--force replaces it; or name another file")
     if not out.parent.is_dir():
         raise NmtError(f"there is no folder {out.parent}", "make it first")
-    with new_file(out) as stream:
+    with new_file(out.resolve()) as stream:  # what a link points to, not the link
         yield stream
 
 
