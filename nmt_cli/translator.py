@@ -206,12 +206,17 @@ class Translator:
         for _ in terms:
             best = found[0]
             written = self.vocab.target.decode(list(best.ids))
-            missing = [term for term in terms if not all_there([term], written)]
-            if not missing:
-                break
+            contents = spans_by_content(terms)
+            pairs = zip(terms, contents, strict=True)
+            missing = [term for term, content in pairs if content.count_in(written) < contents.count(content)]
+            wanted = [tuple(self.vocab.target.encode(term.wanted)) for term in missing]
             places = [self._place(text, term, best, len(prefix)) for term in missing]
-            at, term = min(zip(places, missing, strict=True), key=lambda pair: pair[0])
-            prefix = (*best.ids[:at], *self.vocab.target.encode(term.wanted))
+            # One that occurs twice may already stand at one of its places.
+            left = [(at, new) for at, new in zip(places, wanted, strict=True) if best.ids[at : at + len(new)] != new]
+            if not left:
+                break
+            at, forced = min(left)
+            prefix = (*best.ids[:at], *forced)
             translation.flags.add("glossary")
             (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
         return found

@@ -408,6 +408,9 @@ def test_without_protection_the_model_is_alone(nmt, model):
         ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
         ("@user likes #nmt", ["@user", "#nmt"]),
         ("no trouble here.", []),
+        ("%lu of %lld or %zu and %{name}", ["%lu", "%lld", "%zu", "%{name}"]),
+        ("ftp://a.b/c, file:///x mailto:a@b.de", ["ftp://a.b/c", "file:///x", "mailto:a@b.de"]),
+        ("press 1\ufe0f\u20e3 now", ["1\ufe0f\u20e3"]),
     ],
 )
 def test_what_is_protected(text, wanted):
@@ -540,6 +543,13 @@ def test_a_glossary(nmt, model, write, engine):
     for source, found in zip(lines, result.text.splitlines(), strict=True):
         for term, target in terms.items():
             assert (target in found) == (term in source.lower()), (source, found)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_term_that_occurs_twice_comes_twice(nmt, model, write, engine):
+    glossary = write("g.tsv", "dog\tmédor\n")
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"the dog sees the dog.\n")
+    assert result.text.count("médor") == 2
 
 
 @pytest.mark.parametrize(
