@@ -163,11 +163,12 @@ class Translator:
         translation.source_pieces += len(ids)
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
-        outputs = [self._output(ids, best, translation, shift) for best in found]
+        outputs, flags = self._outputs(ids, found, shift)
         contents = spans_by_content(spans)
         missing = {content for content in set(contents) if not all_there([content], outputs[0].text)}
         lost = [span for span, content in zip(spans, contents, strict=True) if content in missing]
         if not lost and all_there(spans, outputs[0].text):
+            translation.flags |= flags
             return outputs
         # 2. Without what was lost, and if that is not enough, without anything that could be.
         for taken in (lost, spans) if 0 < len(lost) < len(spans) else (spans,):
@@ -179,15 +180,15 @@ class Translator:
             ids = tuple(self.vocab.source.encode(rest))
             boundaries = [len(self.vocab.source.encode(rest[: gap.at])) for gap in gaps]
             found = yield from self._with_terms(rest, ids, prefix, translation, attention=True)
-            outputs = []
-            for best in found:
-                output = self._output(ids, best, translation, shift)
-                pieces = list(output.pieces)
+            outputs, flags = self._outputs(ids, found, shift)
+            for n, best in enumerate(found):
+                pieces = list(outputs[n].pieces)
                 looks = attention_of(best, len(ids))[: len(pieces)]
                 back = put_back(pieces, looks, gaps, boundaries, self._spell(pieces))
-                outputs.append(replace(output, text=one_line(back), alignment=()))
+                outputs[n] = replace(outputs[n], text=one_line(back), alignment=())
             if all_there(spans, outputs[0].text):
                 break
+        translation.flags |= flags
         return outputs
 
     def _with_terms(
@@ -231,14 +232,17 @@ class Translator:
         looks = [attention[word.start : word.stop, first:last].sum(1).mean() for word in starts]
         return starts[int(np.argmax(looks))].start if starts else len(best.ids)
 
-    def _output(self, source: tuple[int, ...], best: Hypothesis, translation: Translation, shift: int) -> Output:
-        ids, alignment = list(best.ids), tuple[tuple[int, int], ...]()
-        cut = cut_loop(best.ids, source)
-        if cut is not None:
-            translation.flags.add("loop")
-            ids = list(cut)
-        elif not best.finished:
-            translation.flags.add("unfinished")
+    def _outputs(
+        self, source: tuple[int, ...], found: Sequence[Hypothesis], shift: int
+    ) -> tuple[list[Output], set[str]]:
+        """The n best, and what is to be said of the first."""
+        cuts = [cut_loop(best.ids, source) for best in found]
+        flag = "loop" if cuts[0] is not None else "" if found[0].finished else "unfinished"
+        outputs = [self._output(source, best, cut, shift) for best, cut in zip(found, cuts, strict=True)]
+        return outputs, {flag} - {""}
+
+    def _output(self, source: tuple[int, ...], best: Hypothesis, cut: Sequence[int] | None, shift: int) -> Output:
+        ids, alignment = list(best.ids if cut is None else cut), tuple[tuple[int, int], ...]()
         pieces = self.vocab.target.id_to_piece(ids)
         if self.settings.align and best.attention is not None and cut is None and ids:
             alignment = self._alignment(source, pieces, best.attention, shift)
