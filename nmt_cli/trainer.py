@@ -49,7 +49,7 @@ Watch = Callable[[Entry], None]
 NON_FINITE_IN_A_ROW = 10
 SCALE_UP_AFTER = 2000  # good updates in fp16
 _WIDE = 512
-_SHARE = 512  # tokens of a batch that are worth a process of their own
+_SHARE = 2048  # tokens of a batch that are worth a process of their own (docs/performance.md)
 
 
 def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) -> None:
