@@ -62,8 +62,11 @@ def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: Engine
     obstacle = obstacle or unable(options, models) or ("the device mps" if wish.device == "mps" else "")
     if not obstacle:
         return True
-    if wish.name == "ctranslate2" or wish.type not in ("auto", "float32"):
-        hint = f"nmt export {folder.path} --to ctranslate2" if "exported" in obstacle else "--engine torch can"
+    typed = wish.type not in ("auto", "float32")
+    if wish.name == "ctranslate2" or typed:
+        hint = "leave --type out, and the torch engine can" if typed else "--engine torch can"
+        if "exported" in obstacle:
+            hint = f"nmt export {folder.path} --to ctranslate2"
         raise NmtError(f"the ctranslate2 engine cannot be used: what stands against it is {obstacle}", hint)
     return False
 

@@ -19,8 +19,9 @@ from nmt_cli.text import UNSPACED
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _PATTERN = re.compile(
     rf"""
-    (?: [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: ) [^\s<>"'{{}}]* [^\s<>"'{{}}.,;:!?)\]]          # addresses
-  | [\w.+-]+ @ [\w-]+ (?: \. [\w-]+ )+                                     # e-mail
+    (?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )    # addresses
+        [^\s<>"'{{}}]* [^\s<>"'{{}}.,;:!?)\]]
+  | (?<![\w.+-]) [\w.+-]+ @ [\w-]+ (?: \. [\w-]+ )+                       # e-mail
   | </? [A-Za-z!] [^<>]{{0,200}} > | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
   | [$%]? \{{ [^{{}}]{{0,60}} \}} | \{{\{{ [^{{}}]{{0,60}} \}}\}}            # {{x}}, {{{{x}}}}, ${{x}}
   | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* \d* (?: \.\d+ )?      # %s, %1$s, %(x)d
@@ -32,7 +33,13 @@ _PATTERN = re.compile(
     re.VERBOSE,
 )
 # A number may be written in another way: what counts is its digits. One digit alone may become a word.
-_NUMBER = re.compile(r"(?<!\w)\d(?:[.,:/\u00a0\u202f]?\d)+(?!\w)")
+_NUMBER = re.compile(
+    r"""
+    (?<!\w) \d (?: [.,:/\u00a0\u202f]? \d )+ (?= s? (?!\w) )    # also in the 1990s
+  | (?<!\w) \d (?= [ \u00a0\u202f]? [°%‰] )                     # 5 °C
+    """,
+    re.VERBOSE,
+)
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(rf"[^\W{UNSPACED}]+(?:[-'’][^\W{UNSPACED}]+)*")  # where words are apart

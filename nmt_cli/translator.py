@@ -145,21 +145,27 @@ class Translator:
         text = normalize(row.text, self.vocab.normalization)
         if is_blank(text):
             return []
-        parts = split_long(text, self.settings.longest_source, lambda part: len(self.vocab.source.encode(part)))
+        ids, limit = tuple(self.vocab.source.encode(text)), self.settings.longest_source
+        if len(ids) <= limit:
+            return [self._segment(text, ids, self._prefix(row), translation, 0)]
+        parts = split_long(text, limit, lambda part: len(self.vocab.source.encode(part)))
         translation.parts = len(parts)
-        if len(parts) > 1:
-            translation.flags.add("split")
-        prefix = tuple(self.vocab.encode_target([row.other])[0]) if row.other and not is_blank(row.other) else ()
+        translation.flags.add("split")
         programs, shift = [], 0
         for index, part in enumerate(parts):
-            programs.append(self._segment(part, prefix if index == 0 else (), translation, shift))
+            ids, prefix = tuple(self.vocab.source.encode(part)), () if index else self._prefix(row)
+            programs.append(self._segment(part, ids, prefix, translation, shift))
             shift += len(part.split())
         return programs
 
-    def _segment(self, text: str, prefix: tuple[int, ...], translation: Translation, shift: int) -> Program:
+    def _prefix(self, row: Row) -> tuple[int, ...]:
+        return () if is_blank(row.other) else tuple(self.vocab.encode_target([row.other])[0])
+
+    def _segment(
+        self, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], translation: Translation, shift: int
+    ) -> Program:
         """One sentence, or a part of a line: the model's translation, repaired where it lost something."""
         spans = protected(text, self.known) if self.settings.protect else []
-        ids = tuple(self.vocab.source.encode(text))
         translation.source_pieces += len(ids)
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)

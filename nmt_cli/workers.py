@@ -59,6 +59,8 @@ class Workers:
         self.pool.shutdown(wait=False, cancel_futures=True)
         for child in self.children:
             child.terminate()
+        for child in self.children:
+            child.join(1)  # only then is its memory known
 
 
 _engine: Engine | None = None

@@ -361,13 +361,13 @@ def test_a_result_does_not_depend_on_its_batch(name, options):
         model = (transformer(vocab=vocab) if name == "pre" else Recurrent(vocab)).eval()
     with torch.no_grad():
         model.output_weight[EOS] *= 2  # so that sentences leave at different times
-    lines = corpus(24, vocab)
+    lines = corpus(64, vocab)
     order = list(range(len(lines)))
     prefixes = [lines[n][: n % 3] if n % 2 and len(lines[n]) > 3 else [] for n in order]
     shuffled = torch.randperm(len(lines), generator=torch.Generator().manual_seed(1)).tolist()
     one = in_batches([model], lines, order, 1, options, prefixes)
     assert len({h.ids for found in one for h in found}) > 12
-    for batch_order, size in [(order, 7), (order, 24), (shuffled, 7), (shuffled, 24)]:
+    for batch_order, size in [(order, 7), (order, 64), (shuffled, 7), (shuffled, 64)]:
         other = in_batches([model], lines, batch_order, size, options, prefixes)
         assert [[h.ids for h in found] for found in other] == [[h.ids for h in found] for found in one]
         scores = [h.score for found in one for h in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import select
 import shutil
@@ -183,8 +184,31 @@ def test_a_line_is_answered_before_the_end_of_input(model):
     assert process.stdout.read() == b"" and b"Traceback" not in process.stderr.read()
 
 
+def resident_mb(process: subprocess.Popen) -> float:
+    (line,) = (line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmRSS" in line)
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_is_bounded_on_endless_input(model):
-    """`yes` never ends; the reader stops after some lines, and nobody complains."""
+    """`yes` is a thousand times faster than we are, and then nobody reads: neither side may pile up."""
+    with subprocess.Popen(["yes", "the cat sees the dog."], stdout=subprocess.PIPE) as endless:
+        command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--beam", "1"]
+        process = subprocess.Popen(command, stdin=endless.stdout, stdout=subprocess.PIPE)
+        for _ in range(5000):
+            assert read_line(process, 60)
+        after_some = resident_mb(process)
+        time.sleep(3)  # in which `yes` would write gigabytes
+        after_a_rest = resident_mb(process)
+        for _ in range(15_000):
+            assert read_line(process, 60)
+        after_many = resident_mb(process)
+        process.kill()
+        endless.kill()
+    assert max(after_a_rest, after_many) < after_some + 60
+
+
+def test_a_reader_that_leaves_is_no_error(model):
     nmt = f"{sys.executable} -m nmt_cli translate {model} --beam 1"
     script = f"yes 'the cat.' | {nmt} | head -3000 | sort -u | wc -l; echo ${{PIPESTATUS[@]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=300)
@@ -339,14 +363,15 @@ def test_loops(ids, source, expected):
     assert found == (None if expected is None else tuple(expected))
 
 
-def test_a_loop_is_cut_and_flagged(nmt, model):
-    """A translation that may not end yet repeats itself."""
-    result = nmt(
-        "translate", model, "--beam", 1, "--min-length", 40, "--max-ratio", 9, "--format", "jsonl", stdin=b"the cat.\n"
-    )
-    assert result.code == 0
-    flags = json.loads(result.text)["flags"]
-    assert set(flags) & {"loop", "unfinished"} and "line 1" in result.err
+def test_a_loop_is_cut_and_flagged(nmt, model, trained, tmp_path):
+    """A model without a single thought writes one piece for ever."""
+    blank = {name: torch.zeros_like(tensor) for name, tensor in trained.model.state_dict().items()}
+    save_model(tmp_path / "blank", blank, trained.recipe, model / "model/vocab", {})
+    result = nmt("translate", tmp_path / "blank", "--min-length", 15, "--format", "jsonl", stdin=b"a cat.\n")
+    found = json.loads(result.text)
+    assert result.code == 0 and "loop" in found["flags"], found
+    assert "warning: line 1: the model repeated itself; the repeats are cut" in result.err
+    assert len(found["translation"]) < 20
 
 
 def test_warnings_are_named_up_to_a_number_and_then_counted(nmt, model):
@@ -404,6 +429,7 @@ def test_without_protection_the_model_is_alone(nmt, model):
         ("a < b and b > c", []),
         ("x &amp; y &#39; & z", ["&amp;", "&#39;"]),
         ("in 1999 at 10:30 there were 3 cats, B2B", ["1999", "10:30"]),
+        ("in the 1990s at -5 °C, 7% of 3 cats", ["1990", "5", "7"]),
         ("Zoë saw 北京 today", ["Zoë", "北京"]),
         ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
         ("@user likes #nmt", ["@user", "#nmt"]),
@@ -478,6 +504,8 @@ def test_jsonl(nmt, model, engine, trained):
         assert scores == sorted(scores, reverse=True)
         for best in entry["n_best"]:
             assert trained.vocab.target.decode(best["tokens"]) == best["text"]
+            if not best["token_logprobs"]:
+                continue  # its repeats were cut, which only the first is flagged for
             assert len(best["token_logprobs"]) == len(best["tokens"]) + 1
             assert sum(best["token_logprobs"]) == pytest.approx(best["logprob"], abs=1e-3)
             assert best["logprob"] / len(best["token_logprobs"]) == pytest.approx(best["score"], abs=1e-4)
@@ -610,8 +638,31 @@ def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
 def test_stats_are_on_stderr(nmt, model):
     result = nmt("translate", model, "--stats", stdin=text_of(SENTENCES[:2]))
     assert len(result.text.splitlines()) == 2
-    for part in ("2 lines", "lines/s", "tokens/s", "start-up", "first line after", "MB at most", "ctranslate2"):
+    for part in (
+        *("2 lines", "lines/s", "tokens/s", "start-up", "first line after"),
+        "MB at most in a process",
+        "ctranslate2",
+    ):
         assert part in result.err
+
+
+@pytest.mark.parametrize(("files", "total"), [(True, "30/30"), (False, "30/?")])
+def test_a_bar_for_those_who_watch(model, write, files, total):
+    """On stderr, if that is a terminal and the output goes elsewhere."""
+    source = write("x.en", text_of(SENTENCES[:30]))
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), *([str(source)] if files else [])]
+    keyboard, screen = os.openpty()
+    with source.open("rb") as lines:
+        done = subprocess.run(command, stdin=lines, stdout=subprocess.PIPE, stderr=screen, check=True)
+    os.close(screen)
+    shown = os.read(keyboard, 1 << 16).decode()
+    assert "translating" in shown and total in shown
+    assert len(done.stdout.splitlines()) == 30 and b"\x1b" not in done.stdout
+    keyboard, screen = os.openpty()
+    with source.open("rb") as lines:  # both on the terminal: a bar would be in the way
+        subprocess.run(command, stdin=lines, stdout=screen, stderr=screen, check=True)
+    os.close(screen)
+    assert "translating" not in os.read(keyboard, 1 << 16).decode()
 
 
 MISTAKES = [
@@ -627,6 +678,9 @@ MISTAKES = [
     (["--prefix-file", "none.fr"], "there is no file none.fr"),
     (["--engine", "ctranslate2", "--sample"], "ctranslate2 engine cannot be used"),
     (["--engine", "torch", "--type", "int8"], "no --type int8"),
+    (["--sample", "--type", "int8"], "leave --type out"),
+    (["--top-k", 5], "add --sample"),
+    (["--temperature", 0.5], "add --sample"),
     (["--type", "int9"], "int9 is none of"),
     (["--device", "cuda", "--engine", "torch"], "cuda"),
     (["--score-only", "--n-best", 2, "--format", "tsv"], "--score-only goes without"),

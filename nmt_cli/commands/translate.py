@@ -109,7 +109,14 @@ def translate(
     began = time.perf_counter()
     import math
 
-    from nmt_cli.commands.translation import check_formats, forbidden_pieces, open_output, reporting, show_stats
+    from nmt_cli.commands.translation import (
+        check_formats,
+        check_sampling,
+        forbidden_pieces,
+        open_output,
+        reporting,
+        show_stats,
+    )
     from nmt_cli.engine import SearchOptions
     from nmt_cli.engines import EngineWish, start_workers
     from nmt_cli.errors import NmtError
@@ -143,6 +150,7 @@ def translate(
         top_p=top_p,
         seed=seed,
     )
+    check_sampling(options)
     terms = load_glossary(glossary, vocab.normalization) if glossary else None
     rows = read_rows(inputs or [], prefix_file or target, score_only and target is None, shard)
     wish = EngineWish(engine.value, type, device, workers)

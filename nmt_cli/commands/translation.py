@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_file
 from nmt_cli.terminal import messages
@@ -31,6 +32,11 @@ def check_formats(
         raise NmtError("--target gives translations to score", "add --score-only")
     if score_only and (prefix is not None or n_best > 1 or align):
         raise NmtError("--score-only goes without --prefix-file, --n-best and --align", "leave them out")
+
+
+def check_sampling(options: SearchOptions) -> None:
+    if not options.sample and (options.temperature, options.top_k, options.top_p) != (1, 0, 1):
+        raise NmtError("--temperature, --top-k and --top-p change how translations are drawn", "add --sample")
 
 
 def forbidden_pieces(texts: list[str], vocab: Vocab) -> tuple[int, ...]:
@@ -131,6 +137,6 @@ def show_stats(report: Report, began: float, engine: str) -> None:
     messages().print(
         f"{report.lines:,} lines{flags}; {report.lines / spent:,.1f} lines/s, {report.tokens / spent:,.0f} tokens/s; "
         f"start-up {report.began - began:.2f} s, first line after {max(0.0, report.first - began):.2f} s, "
-        f"{now - began:.2f} s in all; {memory / unit:,.0f} MB at most; {engine}",
+        f"{now - began:.2f} s in all; {memory / unit:,.0f} MB at most in a process; {engine}",
         soft_wrap=True,
     )
