@@ -3,9 +3,10 @@
     python benchmarks/translate.py runs/multi30k-en-de test_2016_flickr.en.gz test_2016_flickr.de.gz
 
 TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns: the torch engine; the ctranslate2 engine
-with float32 and int8; and a bare script that does nothing but call CTranslate2 on the same exported model with batches
-of 32 sentences sorted by length, once with CTranslate2's own patience of 1 and once with ours. Tokens are target
-pieces, ends included. Then a tenth of the lines, for how time and memory grow.
+with float32 and int8; and a bare script that does nothing but call CTranslate2 on the same exported model, once with
+CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts by length itself; how large its batches are is
+tried out first, on a tenth of the lines, and the fastest is taken. Tokens are target pieces, ends included. That tenth
+also shows how time and memory grow.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from nmt_cli.parallel import cores
 from nmt_cli.text import read_lines
 
 LINES, ROUNDS = 10_000, 3
+BATCHES = (("16", "examples"), ("32", "examples"), ("64", "examples"), ("512", "tokens"), ("1024", "tokens"))
 
 BARE = """
 import resource, sys, time
 began = time.perf_counter()
 import ctranslate2, sentencepiece
-model, vocab, text, out, workers, patience = sys.argv[1:]
+model, vocab, text, out, workers, patience, size, unit = sys.argv[1:]
 sp = sentencepiece.SentencePieceProcessor(vocab)
 translator = ctranslate2.Translator(model, inter_threads=int(workers), intra_threads=1)
 lines = open(text, encoding="utf-8").read().split("\\n")[:-1]
 source = [pieces + ["</s>"] for pieces in sp.encode(lines, out_type=str)]
-found = translator.translate_batch(source, beam_size=5, max_batch_size=32, patience=float(patience), max_input_length=0)
+batches = {"max_batch_size": int(size), "batch_type": unit}
+found = translator.translate_batch(source, beam_size=5, patience=float(patience), max_input_length=0, **batches)
 tokens = sum(len(result.hypotheses[0]) + 1 for result in found)
 with open(out, "w", encoding="utf-8") as stream:
     stream.writelines(sp.decode(result.hypotheses[0]) + "\\n" for result in found)
@@ -51,10 +54,10 @@ def ours(run: Path, text: Path, out: Path, *options: str) -> tuple[float, int]:
     return figures(done.stderr)
 
 
-def bare(run: Path, text: Path, out: Path, patience: str) -> tuple[float, int]:
+def bare(run: Path, text: Path, out: Path, patience: str, batch: tuple[str, str]) -> tuple[float, int]:
     folder = open_model(run)
     vocab = next(folder.path.glob("vocab/joint.model"), folder.path / "vocab/source.model")
-    command = [sys.executable, "-c", BARE, folder.ctranslate2, vocab, text, out, str(cores()), patience]
+    command = [sys.executable, "-c", BARE, folder.ctranslate2, vocab, text, out, str(cores()), patience, *batch]
     return figures(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
 
 
@@ -77,14 +80,20 @@ def main() -> None:
             texts[count] = folder / f"{count}.txt"
             lines = (source * (count // len(source) + 1))[:count]
             texts[count].write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        tried = {batch: [bare(run, texts[LINES // 10], out, "1", batch)[0] for _ in range(ROUNDS)] for batch in BATCHES}
+        best = min(BATCHES, key=lambda batch: min(tried[batch]))
+        for batch, spent in tried.items():
+            print(
+                f"bare script, {' '.join(batch):<12} {LINES // 10 / min(spent):>6.0f} lines/s" + " *" * (batch == best)
+            )
         systems = {
             "torch": lambda text: ours(run, text, out, "--engine", "torch"),
             "torch, patience 1": lambda text: ours(run, text, out, "--engine", "torch", "--patience", "1"),
             "ctranslate2": lambda text: ours(run, text, out, "--type", "float32"),
             "ctranslate2, patience 1": lambda text: ours(run, text, out, "--type", "float32", "--patience", "1"),
             "ctranslate2, int8": lambda text: ours(run, text, out, "--type", "int8"),
-            "bare script, patience 1.5": lambda text: bare(run, text, out, "1.5"),
-            "bare script, patience 1": lambda text: bare(run, text, out, "1"),
+            "bare script, patience 1.5": lambda text: bare(run, text, out, "1.5", best),
+            "bare script, patience 1": lambda text: bare(run, text, out, "1", best),
         }
         seconds: dict[str, list[float]] = {system: [] for system in systems}
         memory, bleu, tokens = {}, {}, {}

@@ -63,6 +63,9 @@ RUNGS = (
 )
 
 
+_WIDE = 100  # columns of a terminal that has room for words too
+
+
 @dataclass(frozen=True)
 class Climbed:
     """A rung, trained and measured."""
@@ -130,17 +133,19 @@ def show(climbed: Sequence[Climbed], test: Validation, sentence: str, width: int
     options = ScoreOptions(("bleu",), tokenizer_for(test.vocab.target_lang), by_length=True)
     report = score(texts, options, lambda *_: None)
     bleu = {found.system: found.score for found in report.scores}
-    table = new_table("model", "", "parameters", "BLEU", "training FLOPs", "time", "tokens/s")
-    table.columns[1].justify = "left"
+    wide = width >= _WIDE
+    table = new_table("model", "parameters", "BLEU", "training FLOPs" if wide else "FLOPs", "time", "tokens/s")
+    if wide:
+        table.add_column("")
     for one in climbed:
         table.add_row(
             one.rung.name,
-            Text(one.rung.what, style="dim"),
             f"{one.parameters:,}",
             f"{bleu[one.rung.name]:.2f}",
             f"{one.flops:.1e}",
             duration(60 * one.minutes),
             f"{one.tokens_per_second:,.0f}",
+            *([Text(one.rung.what, style="dim")] if wide else []),
         )
     assert report.lengths is not None
     parts: list[RenderableType] = [table, Text(report.scores[0].signature, style="dim"), ""]

@@ -73,7 +73,7 @@ def check_same(recipe: Recipe, state: State) -> None:
     if different:
         raise NmtError(
             f"the run in {run} was begun with another recipe: {'; '.join(different)}",
-            "--out starts a new run elsewhere, --from RUN with its weights; --force removes this one and starts again",
+            "--out starts a new run elsewhere, --force this one again; nmt train --from RUN starts with its weights",
         )
 
 

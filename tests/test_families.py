@@ -8,18 +8,35 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_model import BOS, CONVS, DECODERS, PAD, RNNS, SRC, TGT, VOCAB, close, copy_layer, parametrized, randomised
+from test_model import (
+    BOS,
+    CONVS,
+    DECODERS,
+    EOS,
+    PAD,
+    RNNS,
+    SRC,
+    TGT,
+    VOCAB,
+    close,
+    copy_layer,
+    parametrized,
+    randomised,
+)
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import recipe
 from nmt_cli.checkpoint import Trained
+from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.export import to_ctranslate2, to_hf
+from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.build import build_model
 from nmt_cli.model.scores import SourceAttention
 from nmt_cli.model.transformer import sinusoids
 from nmt_cli.model_folder import ModelFolder
+from nmt_cli.search import search
 from nmt_cli.trainer import training_flops
 
 
@@ -379,3 +396,37 @@ def test_training_flops(config, monkeypatch):
     with FlopCounterMode(display=False) as counter:
         model(src, tgt)
     assert training_flops(model, src.numel(), tgt.numel()) == pytest.approx(3 * counter.get_total_flops(), rel=0.08)
+
+
+def test_one_vector_holds_short_sentences_only():
+    """The bottleneck: copying digits, the rung without attention gets worse with every digit, and the same network
+    with attention does not."""
+    generator = torch.Generator().manual_seed(1)
+
+    def batch(length: int, rows: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        digits = torch.randint(5, 15, (rows, length), generator=generator)
+        begin, end = digits.new_full((rows, 1), BOS), digits.new_full((rows, 1), EOS)
+        return torch.cat([digits, end], 1), torch.cat([begin, digits], 1), torch.cat([digits, end], 1)
+
+    right = {}
+    for attention in ("none", "general"):
+        torch.manual_seed(1)
+        config = recipe.Rnn(dim=48, cell="gru", attention=attention, encoder_layers=1, decoder_layers=1, dropout=0.0)
+        model = build_model(config, 15, 15)
+        loss, optimizer = TrainingLoss(model, recipe.Train()), torch.optim.Adam(model.parameters(), 5e-3)
+        for step in range(400):
+            optimizer.zero_grad()
+            value, _, count = loss(*batch(2 + step % 9))
+            (value / count).backward()
+            optimizer.step()
+        model.eval()
+        right[attention] = []
+        for length in (3, 6, 10):
+            src, _, wanted = batch(length, 200)
+            found = search([model], src, SearchOptions(beam=1))
+            rows = zip(found, wanted.tolist(), strict=True)
+            same = [sum(a == b for a, b in zip(best[0].ids, row, strict=False)) / length for best, row in rows]
+            right[attention].append(sum(same) / len(same))
+    short, middle, long = right["none"]
+    assert short > middle + 0.1 and middle > long + 0.1, right
+    assert right["general"][2] > long + 0.3 and right["general"][0] - right["general"][2] < (short - long) / 2, right

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -15,6 +21,7 @@ from nmt_cli.ladder import RUNGS, rung_recipe
 from nmt_cli.recipe import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
 from nmt_cli.run import read_log
 
+NAMES = [rung.name for rung in RUNGS]
 TEXT = [
     ("a cat sees a dog .", "ein hund katze sieht ein ."),
     ("the dog runs .", "der hund rennt ."),
@@ -34,26 +41,70 @@ def data(nmt, write):
     return [part for key in TINY for part in ("--set", key)]
 
 
+def on_terminal(folder, columns, *args) -> list[str]:
+    """What a person sees on a terminal of that width, line by line, without colours."""
+    keyboard, screen = os.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "nmt_cli", *map(str, args)]
+    with subprocess.Popen(command, cwd=folder, stdout=screen, stderr=subprocess.DEVNULL) as process:
+        os.close(screen)
+        seen = b""
+        with contextlib.suppress(OSError):  # Linux says so at the end
+            while block := os.read(keyboard, 1 << 16):
+                seen += block
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "").split("\n")
+
+
 def test_a_ladder(nmt, data, tmp_path):
-    budget = ("--minutes", 0, "--flops", 3e7, "--rungs", "rnn,conv,transformer")
-    command = ("ladder", "data", *budget, "--sentence", "a cat runs .", *data)
+    """All rungs, trained once; and then each is a model like any other."""
+    command = ("ladder", "data", "--minutes", 0, "--flops", 3e7, "--sentence", "a cat runs .", *data)
     result = nmt(*command)
     assert result.code == 0, result.err
     table, lengths, *maps = result.text.split("\n\n")
     rows = {line.split()[0]: line.split() for line in table.splitlines()[1:-1]}
-    assert list(rows) == ["rnn", "conv", "transformer"]
+    assert list(rows) == NAMES
     for name in rows:
         last = [entry for entry in read_log(tmp_path / "ladder" / name) if entry["kind"] == "train"][-1]
         assert last["flops"] >= 3e7 and f"{last['flops']:.1e}" in rows[name]  # the same budget for all
-    assert "BLEU by length" in lengths and "no attention over the source" in maps[0]
-    assert "transformer: " in result.text and "rung 1 of 3, rnn" in result.err
-    before = {name: sha256_of(tmp_path / "ladder" / name / "log.jsonl") for name in rows}
+    assert "BLEU by length" in lengths
+    drawn = re.findall(r"^(\S+): .*\n(no attention)?", "\n\n".join(maps), re.M)
+    assert drawn == [(name, "no attention" if name == "rnn" else "") for name in NAMES]
+    assert "rung 1 of 6, rnn" in result.err
+
+    before = {name: sha256_of(tmp_path / "ladder" / name / "model/model.safetensors") for name in rows}
     again = nmt(*command)
     assert again.code == 0 and again.text == result.text
     for name in rows:
+        assert sha256_of(tmp_path / "ladder" / name / "model/model.safetensors") == before[name]
         kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
         assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
-    assert before.keys() == rows.keys()
+
+    shown = on_terminal(tmp_path, 60, *command)
+    table = [line for line in shown if line.startswith(("model ", *(f"{name} " for name in NAMES)))]
+    assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
+
+    for name in NAMES:
+        rung = tmp_path / "ladder" / name
+        found = nmt("translate", rung, "--format", "tsv", "--n-best", 2, stdin=b"a cat .\n\nthe dog\n")
+        assert found.code == 0, (name, found.err)
+        numbers = ["".join(line.split("\t")[:2]) for line in found.text.splitlines()]
+        assert numbers == ["11", "12", "21", "31", "32"], name  # line and rank
+        seen = nmt("inspect", rung, "a cat runs .", "--target", "der hund .")
+        if name == "rnn":
+            assert_user_error(seen, "this model has no attention to show")
+        else:
+            assert seen.code == 0 and "hund" in seen.text, (name, seen.err)
+        if name != "transformer":
+            assert_user_error(nmt("export", rung, "--to", "ctranslate2"), "CTranslate2 has no models of family")
+
+    refused = nmt("ladder", "data", "--minutes", 0, "--flops", 3e7, *data, "--set", "train.seed=5")
+    assert refused.code == 1 and "error: " in refused.err and "Traceback" not in refused.err
+    assert (
+        "train.seed was 1 and is 5" in refused.err and "hint: --out starts a new run elsewhere, --force" in refused.err
+    )
+    assert nmt(*command, "--rungs", "rnn", "--set", "train.seed=5", "--force").code == 0
+    assert sha256_of(tmp_path / "ladder/rnn/model/model.safetensors") != before["rnn"]
 
 
 def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):

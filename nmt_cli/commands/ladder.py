@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nmt_cli.commands.options import Overrides, RecipeName
+from nmt_cli.commands.options import Force, Overrides, RecipeName
 
 
 def ladder(
@@ -20,12 +20,13 @@ def ladder(
     sentence: Annotated[str, typer.Option(help="Whose attention is drawn.")] = "I like the green cat.",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII only.")] = False,
     overrides: Overrides = None,
+    force: Force = False,
 ) -> None:
     """Train an RNN, attention, convolutions and Transformers under one budget, and compare them.
 
     nmt demo && nmt prepare demo && nmt ladder demo
 
-    Interrupted, the same command goes on; a rung that is finished is not trained again.
+    Interrupted, the same command goes on; a rung that is finished is not trained again, unless with --force.
     """
     from nmt_cli.errors import NmtError
     from nmt_cli.heatmap import ink_of
@@ -51,7 +52,7 @@ def ladder(
     for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True), 1):
         messages().print(f"\nrung {number} of {len(chosen)}, {rung.name}: {rung.what}", soft_wrap=True)
         with TrainingScreen(prepared, summarise=False) as screen:
-            train(prepared, None, False, screen.watch)
+            train(prepared, None, force, screen.watch)
         if screen.signal:
             raise typer.Exit(128 + screen.signal)
     with stages() as progress:
