@@ -22,6 +22,7 @@ from nmt_cli.recipe import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
 from nmt_cli.run import read_log
 
 NAMES = [rung.name for rung in RUNGS]
+NBEST = ("--format", "tsv", "--n-best", 2, "--workers", 1)
 TEXT = [
     ("a cat sees a dog .", "ein hund katze sieht ein ."),
     ("the dog runs .", "der hund rennt ."),
@@ -72,31 +73,28 @@ def test_a_ladder(nmt, data, tmp_path):
     assert drawn == [(name, "no attention" if name == "rnn" else "") for name in NAMES]
     assert "rung 1 of 6, rnn" in result.err
 
-    before = {name: sha256_of(tmp_path / "ladder" / name / "model/model.safetensors") for name in rows}
-    again = nmt(*command)
-    assert again.code == 0 and again.text == result.text
-    for name in rows:
-        assert sha256_of(tmp_path / "ladder" / name / "model/model.safetensors") == before[name]
-        kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
-        assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
-
+    weights = {name: tmp_path / "ladder" / name / "model/model.safetensors" for name in NAMES}
+    before = {name: sha256_of(path) for name, path in weights.items()}
     shown = on_terminal(tmp_path, 60, *command)
     table = [line for line in shown if line.startswith(("model ", *(f"{name} " for name in NAMES)))]
     assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
+    for name in NAMES:
+        kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
+        assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
+        assert sha256_of(weights[name]) == before[name]
 
     for name in NAMES:
-        rung = tmp_path / "ladder" / name
-        found = nmt("translate", rung, "--format", "tsv", "--n-best", 2, stdin=b"a cat .\n\nthe dog\n")
+        found = nmt("translate", tmp_path / "ladder" / name, *NBEST, stdin=b"a cat .\n\nthe dog\n")
         assert found.code == 0, (name, found.err)
         numbers = ["".join(line.split("\t")[:2]) for line in found.text.splitlines()]
         assert numbers == ["11", "12", "21", "31", "32"], name  # line and rank
-        seen = nmt("inspect", rung, "a cat runs .", "--target", "der hund .")
-        if name == "rnn":
-            assert_user_error(seen, "this model has no attention to show")
-        else:
-            assert seen.code == 0 and "hund" in seen.text, (name, seen.err)
-        if name != "transformer":
-            assert_user_error(nmt("export", rung, "--to", "ctranslate2"), "CTranslate2 has no models of family")
+    look = ("a cat runs .", "--target", "der hund .")
+    assert_user_error(nmt("inspect", tmp_path / "ladder/rnn", *look), "this model has no attention to show")
+    for name in ("multi-head", "conv", "decoder"):
+        seen = nmt("inspect", tmp_path / "ladder" / name, *look)
+        assert seen.code == 0 and "hund" in seen.text, (name, seen.err)
+    refused = nmt("export", tmp_path / "ladder/rnn", "--to", "ctranslate2")
+    assert_user_error(refused, "CTranslate2 has no models of family")
 
     refused = nmt("ladder", "data", "--minutes", 0, "--flops", 3e7, *data, "--set", "train.seed=5")
     assert refused.code == 1 and "error: " in refused.err and "Traceback" not in refused.err
@@ -104,7 +102,7 @@ def test_a_ladder(nmt, data, tmp_path):
         "train.seed was 1 and is 5" in refused.err and "hint: --out starts a new run elsewhere, --force" in refused.err
     )
     assert nmt(*command, "--rungs", "rnn", "--set", "train.seed=5", "--force").code == 0
-    assert sha256_of(tmp_path / "ladder/rnn/model/model.safetensors") != before["rnn"]
+    assert sha256_of(weights["rnn"]) != before["rnn"]
 
 
 def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):
