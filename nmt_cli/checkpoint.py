@@ -53,6 +53,7 @@ class State:
     validated: int = 0  # the last step that was
     precision: str = ""
     data: str = ""  # fingerprint of the prepared data
+    origin: str = ""  # the model that it was started from, with --from
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, longest
 from nmt_cli.errors import NmtError
-from nmt_cli.vocab import BOS, EOS, PAD, UNK, Vocab, pieces_of
+from nmt_cli.vocab import EOS, UNK, Vocab, pieces_of
 
 TYPES = ("auto", "float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 # It stops at so many times the beam of ended hypotheses, whatever is still open. At 1.5 it found what search.py finds
@@ -29,6 +29,9 @@ def unable(options: SearchOptions, models: int) -> str:
         return "an ensemble"
     if options.sample:
         return "sampling that is the same on every run"
+    if options.no_repeat_ngram or options.min_length or set(options.forbidden) - {UNK}:
+        # It gives their probability to all others, which search.py does not: another search, other translations.
+        return "pieces that are ruled out (--forbid, --min-length, --no-repeat-ngram)"
     return "" if find_spec("ctranslate2") else "that it is not installed: pip install 'nmt-cli[fast]'"
 
 
@@ -69,12 +72,14 @@ class CTranslate2Engine:
         limits = [longest(len(request.source), len(request.prefix), options) for request in requests]
         found = self._translate(requests, options, max(limits))
         for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
-            # The limit is the batch's longest, for CTranslate2 knows only one. Who went beyond his own is asked again.
-            if limit < max(limits) and any(len(best.ids) >= limit for best in found[index]):
+            # The limit is the batch's longest, for CTranslate2 knows only one. Who reached his own, EOS counted, is
+            # asked again.
+            if limit < max(limits) and any(len(best.ids) >= limit - 1 for best in found[index]):
                 found[index] = self._translate([request], options, limit)[0]
             # Who was stopped by the limit has no EOS in his score yet; and no search tells the log p of single tokens.
             if request.tokens or not all(best.finished for best in found[index]):
-                found[index] = [self._scored(request, best, options) for best in found[index]]
+                scored = [self._scored(request, best, options) for best in found[index]]
+                found[index] = sorted(scored, key=lambda best: -best.score)
         return found
 
     def _scored(self, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
@@ -86,7 +91,6 @@ class CTranslate2Engine:
         return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
-        banned = [[self.target_pieces[index]] for index in (PAD, BOS, *options.forbidden) if index != UNK]
         with _positions():
             results = self.translator.translate_batch(
                 [self._source(request.source) for request in requests],
@@ -96,12 +100,10 @@ class CTranslate2Engine:
                 num_hypotheses=options.n_best,
                 length_penalty=options.alpha,
                 repetition_penalty=options.repetition_penalty,
-                no_repeat_ngram_size=options.no_repeat_ngram,
                 disable_unk=UNK in options.forbidden,
-                suppress_sequences=banned if len(banned) > 2 else None,  # no model wants to write PAD or BOS
                 max_input_length=0,
                 max_decoding_length=limit - 1,  # EOS is not counted there
-                min_decoding_length=min(options.min_length, limit - 1),
+                min_decoding_length=0,
                 return_scores=True,
                 return_attention=requests[0].attention,
             )

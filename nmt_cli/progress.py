@@ -108,6 +108,8 @@ class TrainingScreen:
         output().print(summary(read_log(run), entry["reason"]))
         self.say(f"\nmodel in {run / 'model'}, every figure in {run / 'log.jsonl'}")
         self.say(f"next: echo 'Some text.' | nmt translate {run}")
+        self.say(f"      nmt translate {run} TEST | nmt score - --ref REFERENCE")
+        self.say(f"      nmt inspect {run} 'Some text.'")
 
     def say(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)  # a terminal's own wrapping cuts words
@@ -119,16 +121,18 @@ class TrainingScreen:
     def line(self) -> Text:
         latest, settings = self.latest, self.recipe.train
         total = f"/{settings.steps:,}" if settings.steps else ""
-        parts = [f"step {latest['step']:,}{total}", f"epoch {latest['epoch']:.2f}", f"loss {latest['loss']:.3f}"]
+        parts = {"step": f"step {latest['step']:,}{total}", "epoch": f"epoch {latest['epoch']:.2f}"}
+        parts["loss"] = f"loss {latest['loss']:.3f}"
         if "lr" in latest:
-            parts += [
-                f"lr {latest['lr']:.1e}",
-                f"{latest['tokens_per_second']:,.0f} tok/s",
-                f"pad {latest['padding']:.1%}",
-            ]
+            parts["lr"] = f"lr {latest['lr']:.1e}"
+            parts["speed"] = f"{latest['tokens_per_second']:,.0f} tok/s"
+            parts["padding"] = f"pad {latest['padding']:.1%}"
         if eta := self.remaining():
-            parts.append(f"ETA {eta}")
-        return Text("  ".join(parts) + self.best, no_wrap=True, overflow="ellipsis")
+            parts["eta"] = f"ETA {eta}"
+        for name in ("padding", "lr", "epoch"):  # what a narrow terminal can do without
+            if self.console.is_terminal and len("  ".join(parts.values()) + self.best) > self.console.width:
+                parts.pop(name, None)
+        return Text("  ".join(parts.values()) + self.best, no_wrap=True, overflow="ellipsis")
 
     def remaining(self) -> str:
         """By the budget that is used up first; early stopping cannot be foreseen."""

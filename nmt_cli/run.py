@@ -57,8 +57,8 @@ def data_fingerprint(recipe: Recipe) -> str:
     return str(read_json(meta, "the prepared data's").get("fingerprint"))
 
 
-def check_same(recipe: Recipe, state: State) -> None:
-    """Refuse to go on with a recipe or data that are not the run's."""
+def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
+    """Refuse to go on with a recipe, data or an origin that are not the run's."""
     run = recipe.run_folder
     before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run / "recipe.toml"), recipe))
     bent = {"steps"} if recipe.train.schedule in ("cosine", "linear", "wsd") else set()  # the curve ends there
@@ -70,6 +70,8 @@ def check_same(recipe: Recipe, state: State) -> None:
     ]
     if data_fingerprint(recipe) != state.data:
         different.append("the prepared data are others")
+    if start_from is not None and str(start_from.resolve()) != state.origin:
+        different.append(f"it was begun from {state.origin or 'no other model'}, and is to be from {start_from}")
     if different:
         raise NmtError(
             f"the run in {run} was begun with another recipe: {'; '.join(different)}",

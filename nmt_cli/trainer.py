@@ -39,7 +39,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model_folder import CTRANSLATE2, find_model
 from nmt_cli.optimizer import make_optimizers
 from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
-from nmt_cli.run import Entry, Log, check_same, data_fingerprint, remove_run
+from nmt_cli.run import Entry, Log, check_same, data_fingerprint, read_log, remove_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.validation import Validation
 from nmt_cli.vocab import load_vocab
@@ -124,7 +124,9 @@ class Trainer:
         self.resumed = bool(saved)
         self.state = checkpoint.load_state(saved[0]) if saved else State(data=data_fingerprint(recipe))
         if saved:
-            check_same(recipe, self.state)
+            check_same(recipe, self.state, start_from)
+        elif start_from is not None:
+            self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
         self.data = ParallelData(
             recipe.prepared_folder, "train", self.vocab, self.settings.max_length, self.settings.subword_sampling
@@ -158,7 +160,12 @@ class Trainer:
 
         # 3. The folder and the log.
         self.log: Log | None = None
+        self.ended = False  # a run that has spent its budget may still have been killed before its last words
         if world.leader:
+            self.ended = any(entry["kind"] == "end" and not entry.get("signal") for entry in read_log(self.run)[-2:])
+            best = self.run / "checkpoints" / f"step-{self.state.best_step}"
+            if best.exists():
+                checkpoint.point(self.run, "best", best)  # ... or between a checkpoint and its name
             replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(recipe, absolute=True)))
             if not (self.run / "vocab").exists():
                 with new_folder(self.run / "vocab") as aside:
@@ -188,7 +195,8 @@ class Trainer:
 
     def fit(self) -> None:
         self.emit(self.introduction())
-        if reason := self.reason_to_stop():
+        reason, ended = self.reason_to_stop(), distributed.from_leader(self.ended, self.world)
+        if reason and ended:
             self.emit({"kind": "end", "reason": reason, "already": True})
             return
         with self.interruptions():
@@ -247,12 +255,14 @@ class Trainer:
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         distributed.add_up([sums, *gradients], self.world)
         loss, nll, norm = torch.stack([*sums, torch.nn.utils.get_total_norm(gradients)]).tolist()
+        scale = self.loss_scale()
+        norm /= scale
 
         # 4. The step itself, unless something overflowed.
         state.step, state.position = step, self.stream.position
         state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
         if self.sound(loss, norm):
-            self.descend(gradients, norm)
+            self.descend(gradients, norm, scale)
             window.loss, window.nll, window.norm = window.loss + loss, window.nll + nll, window.norm + norm
             window.tokens, window.filled = window.tokens + tokens, window.filled + tokens + source_tokens
             window.cells, window.updates = window.cells + cells, window.updates + 1
@@ -280,7 +290,7 @@ class Trainer:
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
         """Leave the gradient in each parameter; returns sums of loss and nll. If memory runs out, in smaller parts."""
-        scale = (self.state.loss_scale if self.compute.precision == "fp16" else 1.0) / tokens
+        scale = self.loss_scale() / tokens
         while True:
             self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
@@ -338,10 +348,13 @@ class Trainer:
             )
         return False
 
-    def descend(self, gradients: list[Tensor], norm: float) -> None:
-        if self.compute.precision == "fp16":
-            torch._foreach_div_(gradients, self.state.loss_scale)
-            norm /= self.state.loss_scale
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by, so that small gradients do not vanish in fp16."""
+        return self.state.loss_scale if self.compute.precision == "fp16" else 1.0
+
+    def descend(self, gradients: list[Tensor], norm: float, scale: float) -> None:
+        if scale != 1:
+            torch._foreach_div_(gradients, scale)
         if 0 < self.settings.clip < norm:
             torch._foreach_mul_(gradients, self.settings.clip / norm)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
@@ -448,6 +461,7 @@ class Trainer:
             "minutes": round(self.now() / 60, 2),
             "flops": self.flops(),
             "seed": self.settings.seed,
+            "from": self.state.origin,
             "data": self.state.data,
             "valid": {key: entry[key] for key in scores if key in entry},
         }
@@ -594,7 +608,8 @@ def peak_memory_mb(device: torch.device) -> float:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    said = str(error)  # by the CPU's allocator, by MPS
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said or "out of memory" in said
 
 
 def _exchange(own: dict[str, Tensor], other: dict[str, Tensor]) -> None:

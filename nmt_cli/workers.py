@@ -43,7 +43,8 @@ class Workers:
             self.pool.submit(int).result()  # forked now, before there are threads
             self.children = [child for child in multiprocessing.active_children() if child not in others]
         else:
-            self.pool = ThreadPoolExecutor(count)
+            # An engine with replicas has a queue too: while one batch becomes Python objects, the next is searched.
+            self.pool = ThreadPoolExecutor(1 if processes else 2 * count)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
         """Results of all jobs. Several threads may ask at once."""

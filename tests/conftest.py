@@ -7,6 +7,9 @@ import os
 # One thread per process: the tests run on all cores already, and threads that wait for each other burn them.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import contextlib
+import re
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -67,3 +70,23 @@ def assert_user_error(result: Result, *parts: str) -> None:
     assert "\x1b" not in result.err, result.err
     for part in parts:
         assert part in result.err, (part, result.err)
+
+
+def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str]:
+    """What a person sees of nmt's stdout or stderr on a terminal of that width: the lines, without colours."""
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    keyboard, screen = os.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: screen}
+    command = [sys.executable, "-m", "nmt_cli", *map(str, args)]
+    seen = b""
+    environment = {**os.environ, "TERM": "xterm"}  # a dumb one has no width
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, env=environment, **streams) as process:
+        os.close(screen)
+        with contextlib.suppress(OSError):  # which is how Linux says that this is the end
+            while block := os.read(keyboard, 1 << 16):
+                seen += block
+    os.close(keyboard)
+    assert process.returncode == 0, seen.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "\n").split("\n")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 
 import pytest
-from conftest import assert_user_error
+from conftest import assert_user_error, on_terminal
 
 from nmt_cli.files import sha256_of
 from nmt_cli.ladder import RUNGS, rung_recipe
@@ -42,21 +37,6 @@ def data(nmt, write):
     return [part for key in TINY for part in ("--set", key)]
 
 
-def on_terminal(folder, columns, *args) -> list[str]:
-    """What a person sees on a terminal of that width, line by line, without colours."""
-    keyboard, screen = os.openpty()
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    command = [sys.executable, "-m", "nmt_cli", *map(str, args)]
-    with subprocess.Popen(command, cwd=folder, stdout=screen, stderr=subprocess.DEVNULL) as process:
-        os.close(screen)
-        seen = b""
-        with contextlib.suppress(OSError):  # Linux says so at the end
-            while block := os.read(keyboard, 1 << 16):
-                seen += block
-    assert process.returncode == 0
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "").split("\n")
-
-
 def test_a_ladder(nmt, data, tmp_path):
     """All rungs, trained once; and then each is a model like any other."""
     command = ("ladder", "data", "--minutes", 0, "--flops", 3e7, "--sentence", "a cat runs .", *data)
@@ -75,7 +55,7 @@ def test_a_ladder(nmt, data, tmp_path):
 
     weights = {name: tmp_path / "ladder" / name / "model/model.safetensors" for name in NAMES}
     before = {name: sha256_of(path) for name, path in weights.items()}
-    shown = on_terminal(tmp_path, 60, *command)
+    shown = on_terminal("stdout", 60, *command, cwd=tmp_path)
     table = [line for line in shown if line.startswith(("model ", *(f"{name} " for name in NAMES)))]
     assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
     for name in NAMES:

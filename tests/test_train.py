@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import assert_user_error
+from conftest import assert_user_error, on_terminal
 from safetensors.torch import load_file
 from test_prepare import corpus
 
 from nmt_cli.batches import BatchStream, ParallelData, Position, lay_out, make_batch, share
 from nmt_cli.checkpoint import average, checkpoints, load_model
-from nmt_cli.device import choose_precision
+from nmt_cli.device import Compute, choose_precision
 from nmt_cli.distributed import World
 from nmt_cli.files import sha256_of
 from nmt_cli.model.build import build_model
@@ -29,6 +32,7 @@ from nmt_cli.optimizer import make_optimizers, orthogonal
 from nmt_cli.recipe import Train, Transformer, load_recipe
 from nmt_cli.run import read_log
 from nmt_cli.schedule import learning_rate
+from nmt_cli.trainer import Trainer
 from nmt_cli.vocab import BOS, EOS, PAD, load_vocab
 
 RECIPE = """
@@ -134,7 +138,18 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     for part in ("40 steps", "FLOPs", "MB at most", "training loss", "validation BLEU"):
         assert part in result.text
     assert "model in " in result.err
+    assert all(f"nmt {verb}" in result.err.split("next:")[1] for verb in ("translate", "score", "inspect"))
     assert "\x1b" not in result.err + result.text
+
+
+def test_what_a_person_sees(toy, tmp_path):
+    """A line that changes: step, loss, rate, speed, padding, time to go, best BLEU; and one for each validation."""
+    shown = on_terminal("stderr", 120, "train", toy, *sets("train.steps=300", "train.valid_every=100"), cwd=tmp_path)
+    pattern = r"step \d+/300  epoch [\d.]+  loss [\d.]+  lr \S+  [\d,]+ tok/s  pad [\d.]+%  ETA [\d:]+  best [\d.]+"
+    assert any(re.fullmatch(pattern, line.strip()) for line in shown), [line for line in shown if line.strip()]
+    assert sum("BLEU" in line and "chrF" in line and " valid " in line for line in shown) == 3
+    narrow = on_terminal("stderr", 60, "train", toy, *sets("train.steps=400"), cwd=tmp_path)
+    assert max(map(len, narrow)) <= 60 and any("tok/s" in line and "  best " in line for line in narrow)
 
 
 RECURRENT = sets(
@@ -202,6 +217,42 @@ def test_a_signal_saves_and_the_same_command_goes_on(nmt, toy, tmp_path, number,
     assert checkpoints(run)[-1].name == f"step-{step + 5}"
 
 
+def test_a_second_ctrl_c_quits_at_once(toy, tmp_path):
+    """The first waits for the end of the update, or here of a validation that takes long."""
+    slow = sets("train.steps=100000", "train.valid_every=1", "train.valid_beam=50", "train.valid_lines=0")
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *slow, *sets("train.keep=1")]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not checkpoints(tmp_path / "runs/toy") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+
+
+def test_a_run_killed_at_its_very_end_is_finished(nmt, toy, tmp_path):
+    """After the last checkpoint there is still an average to take, a model to export, and a name to give."""
+    run, options = tmp_path / "runs/toy", sets("train.average=2")
+    assert nmt("train", toy, *options).code == 0
+    best = (run / "checkpoints/best").resolve().name
+    whole = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    averaged = sha256_of(run / "model/model.safetensors")
+    kinds = [json.loads(line)["kind"] for line in whole]
+    assert kinds[-2:] == ["average", "end"]
+    (run / "log.jsonl").write_text("".join(whole[:-2]))
+    shutil.rmtree(run / "model/ctranslate2")
+    (run / "checkpoints/best").unlink()
+    (run / "checkpoints/best").symlink_to("step-30" if best != "step-30" else "step-40")
+    result = nmt("train", toy, *options)
+    assert result.code == 0 and "finished before" not in result.err
+    assert (run / "model/ctranslate2/model.bin").exists() and (run / "checkpoints/best").resolve().name == best
+    assert sha256_of(run / "model/model.safetensors") == averaged
+    assert [entry["kind"] for entry in read_log(run)][-3:] == ["start", "average", "end"]
+    assert "finished before" in nmt("train", toy, *options).err
+
+
 STOPS = [
     ("train.steps=7", "7 steps", lambda last: last["step"] == 7),
     ("train.epochs=2", "2 epochs", lambda last: last["epoch"] == 2),
@@ -223,7 +274,7 @@ def test_stops(nmt, toy, tmp_path, limit, reason, check):
     assert again.code == 0 and f"finished before: {reason}" in again.err
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "constant", "cosine"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "constant", "cosine", "linear", "wsd"])
 def test_patience_stops_with_every_schedule(nmt, toy, tmp_path, schedule):
     """With a rate of nearly nothing the first validation stays the best."""
     options = sets(
@@ -298,6 +349,10 @@ def test_fine_tuning(nmt, toy, tmp_path, prepared):
     parent = load_file(tmp_path / "parent/model/model.safetensors")
     child = load_file(tmp_path / "child/checkpoints/last/model.safetensors")
     assert all(torch.allclose(parent[name], child[name], atol=1e-6) for name in parent)
+    assert load_model(tmp_path / "child").about["from"] == str(tmp_path / "parent")
+    # with another parent it would be another child
+    same = ("train", toy, "--out", "child", *sets("data.prepared=other", "train.steps=1", "train.lr=1e-12"))
+    assert_user_error(nmt(*same, "--from", "child"), "was begun from", "parent")
     # another vocabulary is refused
     assert nmt("prepare", *files[:5], "foreign", "--vocab-size", "50").code == 0
     refused = nmt("train", toy, "--from", "parent", "--out", "c2", *sets("data.prepared=foreign"))
@@ -758,3 +813,28 @@ def test_dry_run_does_nothing(nmt, toy, tmp_path):
     result = nmt("train", toy, "--dry-run")
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
     assert "parameters" in result.text and "learning rate, inverse_sqrt" in result.text
+
+
+def test_the_scale_of_fp16_changes_nothing_else(toy, tmp_path, monkeypatch):
+    """The gradient is divided by what the loss was multiplied by, also in the update that doubles it, which 2000 good
+    ones do; one that overflows halves it and is skipped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Compute, "autocast", lambda self: nullcontext())  # the bookkeeping alone
+    found, recipe = {}, load_recipe(toy)
+    recipe.run_folder.mkdir(parents=True)
+    for precision in ("fp32", "fp16"):
+        trainer = Trainer(recipe, World(), torch.device("cpu"), None, lambda entry: None)
+        trainer.compute = Compute(torch.device("cpu"), precision, "")
+        trainer.state.good_steps = 1998
+        for _ in range(3):
+            trainer.update()
+        found[precision] = torch.cat([parameter.detach().flatten() for parameter in trainer.parameters])
+        assert trainer.window.norm < 100
+        trainer.log.close()
+    torch.testing.assert_close(found["fp16"], found["fp32"], atol=1e-5, rtol=0)
+    assert trainer.state.loss_scale == 2.0**17
+    monkeypatch.setattr("torch.nn.utils.get_total_norm", lambda gradients: torch.tensor(math.inf))
+    trainer.update()
+    assert trainer.state.loss_scale == 2.0**16 and trainer.state.skipped == 0 and trainer.state.step == 4
+    after = torch.cat([parameter.detach().flatten() for parameter in trainer.parameters])
+    torch.testing.assert_close(after, found["fp16"], atol=0, rtol=0)

@@ -120,6 +120,11 @@ def test_nasty_input(nmt, model, data, expected):
     assert result.text == "" or result.text.endswith("\n")
 
 
+def test_a_byte_order_mark_is_no_text(nmt, model):
+    with_mark, without = (nmt("translate", model, stdin=mark + b"the cat.\n") for mark in (b"\xef\xbb\xbf", b""))
+    assert with_mark.text == without.text != ""
+
+
 def test_bad_utf8_is_named(nmt, model, write):
     assert_user_error(nmt("translate", model, stdin=b"ok\n\xff\xfe\nok\n"), "standard input, line 2, byte 1: not UTF-8")
     path = write("x.en", b"ok\nok\ncaf\xe9\n")
@@ -678,6 +683,7 @@ MISTAKES = [
     (["--prefix-file", "none.fr"], "there is no file none.fr"),
     (["--engine", "ctranslate2", "--sample"], "ctranslate2 engine cannot be used"),
     (["--engine", "torch", "--type", "int8"], "no --type int8"),
+    (["--engine", "ctranslate2", "--no-repeat-ngram", 3], "what stands against it is pieces that are ruled out"),
     (["--sample", "--type", "int8"], "leave --type out"),
     (["--top-k", 5], "add --sample"),
     (["--temperature", 0.5], "add --sample"),
@@ -713,9 +719,7 @@ def test_closed_descriptors(model, closed):
 
 
 def test_the_minimum_length_gives_way_to_the_maximum(nmt, model):
-    for engine in ENGINES:
-        options = ("--engine", engine, "--min-length", 50, "--max-ratio", 1)
-        assert nmt("translate", model, *options, stdin=b"the cat sees a dog.\n").code == 0
+    assert nmt("translate", model, "--min-length", 50, "--max-ratio", 1, stdin=b"the cat sees a dog.\n").code == 0
 
 
 def test_a_given_translation_longer_than_the_positions(nmt, model):
@@ -803,6 +807,7 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
         SearchOptions(beam=1),
         SearchOptions(beam=4, n_best=3, alpha=0.7, **wide),
         SearchOptions(beam=5, alpha=1.2, **wide),
+        SearchOptions(beam=3, repetition_penalty=1.3, **wide),
     ):
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
@@ -812,6 +817,8 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
             assert len(pairs) >= 3
             for ours, theirs in pairs:
                 assert [h.ids for h in ours] == [h.ids for h in theirs]
+                if options.repetition_penalty != 1:
+                    continue  # what is scored again for the log p of each piece is scored without
                 assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
                 for one, two in zip(ours, theirs, strict=True):
                     assert one.token_logprobs == pytest.approx(two.token_logprobs, abs=1e-3)
@@ -847,6 +854,38 @@ def test_sampling_is_the_same_for_the_same_seed(model, trained):
     assert one == two != other
     alone = engine.translate(requests[2:3], SearchOptions(sample=True, top_k=10, seed=7))
     assert alone[0][0].ids == one[2][0].ids
+
+
+def test_options_of_the_search(nmt, model, trained):
+    """Each through the command, and seen in what comes out."""
+
+    def pieces(*options: object, lines: list[str] = SENTENCES[:4]) -> list[list[str]]:
+        result = nmt(
+            "translate", model, "--engine", "torch", "--format", "jsonl", "--tokens", *options, stdin=text_of(lines)
+        )
+        assert result.code == 0, result.err
+        return [best["tokens"] for line in result.text.splitlines() for best in json.loads(line)["n_best"]]
+
+    plain = pieces()
+    banned = trained.vocab.target.decode(plain[0][:1])
+    without = pieces("--forbid", banned)
+    assert all(plain[0][0] not in found for found in without) and without != plain
+    assert min(map(len, pieces("--min-length", 14))) >= 14
+    assert max(map(len, pieces("--max-ratio", 0.2, lines=["the cat."]))) <= 12
+    for found in pieces("--no-repeat-ngram", 1, "--min-length", 14):
+        assert len(set(found)) == len(found)
+    assert pieces("--repetition-penalty", 5, "--min-length", 14) != pieces("--min-length", 14)
+
+
+def test_sampling_through_the_command(nmt, model):
+    def drawn(*options: object) -> str:
+        result = nmt("translate", model, "--sample", "--workers", 1, *options, stdin=text_of(SENTENCES[:3]))
+        assert result.code == 0, result.err
+        return result.text
+
+    assert drawn("--seed", 3) == drawn("--seed", 3) != drawn("--seed", 4)
+    greedy = nmt("translate", model, "--beam", 1, "--engine", "torch", stdin=text_of(SENTENCES[:3])).text
+    assert drawn("--top-k", 1) == drawn("--top-p", 0.001) == drawn("--temperature", 0.01) == greedy
 
 
 def test_ensembles(nmt, model, tmp_path):
@@ -896,6 +935,7 @@ def test_the_translator_batches_by_length_and_keeps_the_order(trained):
     found = translator.translate([Row(n, line) for n, line in enumerate(lines, 1)])
     assert [one.row.number for one in found] == list(range(1, len(lines) + 1))
     assert found[1].text == "" and "{name}" in found[-1].text
+    assert all(request.source for batch in engine.seen for request in batch)  # nobody is asked about blank lines
     for batch in engine.seen:
         assert len(batch) == 1 or len(batch) * (max(len(request.source) for request in batch) + 1) <= 40
 
