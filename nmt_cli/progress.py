@@ -45,6 +45,8 @@ class TrainingScreen:
         show(entry)
 
     def on_start(self, entry: Entry) -> None:
+        if entry["best_bleu"] is not None:
+            self.best = f"  best {entry['best_bleu']:.2f}"
         verb = f"going on from step {entry['step']:,}" if entry["resumed"] else "training"
         threads = f"{entry['threads']} thread" + "s" * (entry["threads"] > 1)
         if entry["processes"] > 1:

@@ -504,6 +504,7 @@ class Trainer:
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
             "seed": self.settings.seed,
+            "best_bleu": self.state.best if self.settings.metric == "bleu" else None,
         }
 
     @property
