@@ -305,6 +305,7 @@ class Train:
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: the fastest that passes a trial"] = "auto"
     compile: Annotated[bool, "torch.compile: slow to start, worth it on GPUs and long runs"] = False
     tf32: Annotated[bool, "TF32 matrix products on GPUs"] = True
+    pin_memory: Annotated[bool, "batches go to a GPU from pinned memory, while it still works on the last"] = True
     tensorboard: Annotated[bool, "curves for TensorBoard too; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:

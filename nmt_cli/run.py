@@ -41,6 +41,7 @@ _FREE = {
         "precision",
         "compile",
         "tf32",
+        "pin_memory",
         "tensorboard",
     ),
 }
@@ -95,7 +96,7 @@ class Log:
         entries = [entry for entry in read_log(run) if entry["step"] <= step]
         replace_file(path, "".join(json.dumps(entry) + "\n" for entry in entries))
         self.stream = path.open("a", encoding="utf-8", newline="\n")
-        self.board = _board(run) if tensorboard else None
+        self.board = _board(run, step) if tensorboard else None
 
     def write(self, entry: Entry) -> None:
         self.stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
@@ -114,12 +115,12 @@ class Log:
             self.board.close()
 
 
-def _board(run: Path) -> Any:
+def _board(run: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise NmtError("train.tensorboard = true needs TensorBoard", "pip install 'nmt-cli[tensorboard]'") from None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)  # what a killed session wrote beyond, too
 
 
 def read_log(run: Path) -> list[Entry]:

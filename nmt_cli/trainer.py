@@ -310,7 +310,7 @@ class Trainer:
 
     def tensors(self, batch: Batch) -> tuple[Tensor, ...]:
         arrays = (torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out))
-        if self.compute.device.type == "cuda":  # copied while the last kernels still run
+        if self.compute.device.type == "cuda" and self.settings.pin_memory:  # copied while the last kernels still run
             return tuple(array.pin_memory().to(self.compute.device, non_blocking=True) for array in arrays)
         return tuple(array.to(self.compute.device) for array in arrays)
 

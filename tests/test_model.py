@@ -200,7 +200,7 @@ def test_whole_model_equals_torch_transformer(options):
             memory_key_padding_mask=SRC == PAD,
         )
         logits = model(SRC, TGT)
-    close(logits[TGT != PAD], (expected @ output.T)[TGT != PAD], 2e-5)
+    close(logits[TGT != PAD], (expected @ output.T)[TGT != PAD], 1e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -564,6 +564,20 @@ def test_each_dropout_works_in_training_only(name):
         torch.manual_seed(6)
         assert torch.equal(model(SRC, TGT), first)
         close(build(**nothing).train()(SRC, TGT), build(**nothing)(SRC, TGT))
+
+
+def test_dropout_is_on_embeddings_and_on_residuals():
+    """Each by itself, since both have the rate model.dropout."""
+    model = build(dropout=0.5, norm="pre")
+    residual = model.encoder[0].around_attention
+    nothing, ones = torch.zeros(8, 50, 16), torch.ones(8, 50, 16)
+    ids = torch.full((8, 50), 7)
+    with torch.no_grad():
+        for train in (False, True):
+            model.train(train)
+            embedded = model.embed(ids, model.source_table, model.source_positions)
+            dropped = [float((x == 0).float().mean()) for x in (embedded, residual.leave(nothing, ones))]
+            assert all(0.4 < share < 0.6 if train else share == 0 for share in dropped)
 
 
 def test_keep_freed_memory_says_whether_it_worked():
