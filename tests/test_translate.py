@@ -156,15 +156,15 @@ def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
 
 
 def test_it_translates(nmt, model, write):
-    source = write("test.en", text_of([pair[0] for pair in TEST[:200]]))
-    references = [pair[1] for pair in TEST[:200]]
+    source = write("test.en", text_of([pair[0] for pair in TEST]))
+    references = [pair[1] for pair in TEST]
     bleu = {}
     for kind in ("float32", "int8"):
         found = nmt("translate", model, source, "--type", kind)
         assert found.code == 0, found.err
         bleu[kind] = sacrebleu.corpus_bleu(found.text.splitlines(), [references]).score
-    assert bleu["float32"] > 20
-    assert abs(bleu["float32"] - bleu["int8"]) < 0.5 + 0.02 * bleu["float32"]
+    assert bleu["float32"] > 10  # who does not translate has 1
+    assert abs(bleu["float32"] - bleu["int8"]) < 0.5, bleu
 
 
 # ---------------------------------------------------------------------------------------------------------------------
