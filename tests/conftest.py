@@ -13,9 +13,11 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked import Forked
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,39 @@ class Result:
         return self.out.decode()
 
 
-@pytest.fixture
-def nmt(tmp_path):
-    """nmt("prepare", "x.toml", stdin=b"...") runs the command in tmp_path."""
+@pytest.fixture(scope="session")
+def forked():
+    """Where there is a fork; None elsewhere."""
+    server = Forked() if hasattr(os, "fork") else None
+    yield server
+    if server is not None:
+        server.close()
 
-    def run(*args, stdin: bytes = b"", env: dict[str, str] | None = None, cwd: Path = tmp_path) -> Result:
-        done = subprocess.run(
-            [sys.executable, "-m", "nmt_cli", *map(str, args)],
-            input=stdin,
-            capture_output=True,
-            cwd=cwd,
-            env={**os.environ, "COLUMNS": "100", **(env or {})},
-            timeout=300,
-        )
-        return Result(done.returncode, done.stdout, done.stderr.decode())
+
+@pytest.fixture(scope="session")
+def nmt_in(forked, tmp_path_factory):
+    """nmt_in(folder, "prepare", "x.toml", stdin=b"...") runs the command there."""
+    folder = tmp_path_factory.mktemp("streams")
+
+    def run(cwd: Path, *args: object, stdin: bytes = b"", env: dict[str, str] | None = None) -> Result:
+        words, environment = list(map(str, args)), {**os.environ, "COLUMNS": "100", **(env or {})}
+        if env or forked is None:  # some variables are for Python itself, which reads them when it starts
+            command = [sys.executable, "-m", "nmt_cli", *words]
+            done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300)
+            return Result(done.returncode, done.stdout, done.stderr.decode())
+        streams = [folder / name for name in ("stdin", "stdout", "stderr")]
+        for stream, content in zip(streams, (stdin, b"", b""), strict=True):
+            stream.write_bytes(content)
+        code = forked.run(words, cwd, environment, streams, timeout=300)
+        return Result(code, streams[1].read_bytes(), streams[2].read_text())
 
     return run
+
+
+@pytest.fixture
+def nmt(nmt_in, tmp_path):
+    """nmt("prepare", "x.toml", stdin=b"...") runs the command in tmp_path."""
+    return partial(nmt_in, tmp_path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 models and every score in numpy, word by word; ConvS2S by F.conv1d; decoder-only by torch.nn.TransformerEncoder."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,29 @@ from nmt_cli.model.transformer import sinusoids
 from nmt_cli.model_folder import ModelFolder
 from nmt_cli.search import search
 from nmt_cli.trainer import training_flops
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (recipe.Rnn(dim=16), "dropout"),
+        (recipe.Rnn(dim=16, cell="gru", attention="none"), "dropout"),
+        (recipe.Conv(dim=16), "dropout"),
+        *((recipe.DecoderOnly(dim=16, ff=16, heads=2), f"{place}dropout") for place in ("", "attention_", "ff_")),
+    ],
+    ids=lambda value: getattr(value, "family", value),
+)
+def test_each_dropout_works_in_training_only(config, name):
+    nothing = {key: 0.0 for key in vars(config) if key.endswith("dropout")}
+    model = build_model(replace(config, **{**nothing, name: 0.2}), VOCAB, VOCAB)
+    with torch.no_grad():
+        quiet = model.eval()(SRC, TGT)
+        assert torch.equal(quiet, model(SRC, TGT))
+        noisy = model.train()(SRC, TGT)
+        assert not torch.allclose(noisy, quiet) and not torch.allclose(noisy, model(SRC, TGT))
+    without = build_model(replace(config, **nothing), VOCAB, VOCAB)
+    with torch.no_grad():
+        close(without.train()(SRC, TGT), without.eval()(SRC, TGT))
 
 
 def unpadded(batch: torch.Tensor) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.model.attention import CrossAttention, SelfAttention
 from nmt_cli.model.base import Seq2Seq, count_parameters, select
 from nmt_cli.model.build import build_model
+from nmt_cli.model.cache import GROWTH
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.memory import keep_freed_memory
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Sinusoids, Transformer, sinusoids
@@ -413,9 +414,12 @@ def test_steps_beyond_the_first_growth_of_the_cache(config):
     with torch.inference_mode():
         memory = model.encode(SRC)
         expected, state = model.decode(tgt, memory)[0], model.start(memory)
+        held = []  # all, or memory that was freed could be mistaken for memory that was kept
         for t in range(40):
             logits, _, state = model.step(tgt[:, t], memory, state)
             close(logits, expected[:, t], 2e-5)
+            held.append(state["cache"])
+    assert len({cache.data_ptr() for cache in held}) == math.ceil(40 / GROWTH)  # else it stays where it is
 
 
 @every_model

@@ -62,7 +62,7 @@ precision = "fp32"
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory):
+def prepared(nmt_in, tmp_path_factory):
     """A folder with a toy corpus, prepared once; each test trains in a folder of its own beside it."""
     folder = tmp_path_factory.mktemp("toy")
     for name, lines, first in (("a", 400, 1000), ("v", 20, 5000)):
@@ -70,8 +70,7 @@ def prepared(tmp_path_factory):
             (folder / f"{name}.{side}").write_text(text)
     (folder / "x").mkdir()
     (folder / "x/x.toml").write_text(RECIPE)
-    done = subprocess.run([sys.executable, "-m", "nmt_cli", "prepare", "x/x.toml"], cwd=folder, capture_output=True)
-    assert done.returncode == 0, done.stderr
+    assert nmt_in(folder, "prepare", "x/x.toml").code == 0
     return folder
 
 
@@ -312,13 +311,27 @@ MISTAKES = [
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
 def test_mistakes(nmt, toy, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
-    if "tensorboard" in message.lower():
-        from importlib.util import find_spec
-
-        if find_spec("tensorboard"):
-            pytest.skip("TensorBoard is installed")
-    assert_user_error(nmt("train", *options), message)
+    hidden = {}
+    if "TensorBoard" in message:
+        (tmp_path / "tensorboard.py").write_text("raise ImportError")  # as if it were not installed
+        hidden = {"PYTHONPATH": str(tmp_path)}
+    assert_user_error(nmt("train", *options, env=hidden), message)
     assert not (tmp_path / "runs/toy/checkpoints").exists()
+
+
+def test_tensorboard_has_the_figures_of_the_log(nmt, toy, tmp_path):
+    """... once each, although the run was interrupted and went on."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for steps in (20, 40):
+        assert nmt("train", toy, *sets("train.tensorboard=true", f"train.steps={steps}")).code == 0
+    run = tmp_path / "runs/toy"
+    board = events.EventAccumulator(str(run / "tensorboard"))
+    board.Reload()
+    for kind, key in (("train", "loss"), ("train", "lr"), ("valid", "loss"), ("valid", "bleu")):
+        logged = [(entry["step"], entry[key]) for entry in read_log(run) if entry["kind"] == kind]
+        shown = [(event.step, event.value) for event in board.Scalars(f"{kind}/{key}")]
+        assert [step for step, _ in shown] == [step for step, _ in logged]
+        assert [value for _, value in shown] == pytest.approx([value for _, value in logged], rel=1e-5)
 
 
 def test_two_at_once_are_refused(nmt, toy, tmp_path):
@@ -589,6 +602,39 @@ def test_validation_by_minutes(make_trainer):
     trainer.fit()
     validated = [entry["step"] for entry in entries if entry["kind"] == "valid"]
     assert 3 <= len(validated) < 20 and validated[-1] == 20
+
+
+def test_clipping_scales_the_whole_gradient(make_trainer):
+    """Plain descent at a rate of 1 shows the gradient that was used: as long as it may be, and in its old direction."""
+    moved = {}
+    for clip in (0.0, 0.05, 1e9):
+        trainer, _ = make_trainer(f"train.clip={clip}", "train.schedule=constant", "train.lr=1", "train.warmup=0")
+        trainer.optimizers = [torch.optim.SGD(trainer.parameters, lr=0.0)]
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.parameters])
+        trainer.update()
+        moved[clip] = before - torch.cat([p.detach().flatten() for p in trainer.parameters])
+    assert moved[0.0].norm() > 0.1
+    assert moved[0.05].norm() == pytest.approx(0.05, rel=1e-3)
+    torch.testing.assert_close(moved[0.05] / 0.05, moved[0.0] / moved[0.0].norm(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(moved[1e9], moved[0.0])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_weight_decay_is_on_matrices_only(optimizer):
+    """By the formulas: adamw shrinks the weights by rate x decay; adam adds decay x weights to the gradient, and its
+    first step is the sign of that."""
+    model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
+    (made,) = make_optimizers(model, Train(optimizer=optimizer, weight_decay=0.1))
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for group in made.param_groups:
+        group["lr"] = 0.01
+    made.step()
+    for name, parameter in model.named_parameters():
+        step = {"adam": 0.01 * before[name].sign(), "adamw": 0.01 * 0.1 * before[name]}[optimizer]
+        expected = before[name] - step if parameter.dim() == 2 else before[name]
+        torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_moving_average_follows_its_formula(make_trainer):

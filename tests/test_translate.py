@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import os
 import random
 import select
@@ -42,10 +44,11 @@ from nmt_cli.workers import Workers
 pytest.importorskip("ctranslate2")
 
 ENGINES = ["ctranslate2", "torch"]
+FORMATS = ("tsv", "jsonl")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
+def model(nmt_in, tmp_path_factory) -> Path:
     """A run on part of the demo corpus, trained until it speaks; exported at the end, as every run is."""
     folder = tmp_path_factory.mktemp("model")
     pairs = demo_corpus()["train"][:4000]
@@ -63,8 +66,8 @@ def model(tmp_path_factory) -> Path:
     options = [part for one in sets for part in ("--set", one)]
     files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "800", "--out", "data")
     for args in (("prepare", *files), ("train", "data", "--out", "run", *options)):
-        done = subprocess.run([sys.executable, "-m", "nmt_cli", *args], cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        result = nmt_in(folder, *args)
+        assert result.code == 0, result.err
     assert (folder / "run/model/ctranslate2/model.bin").exists()
     return folder / "run"
 
@@ -177,8 +180,9 @@ def read_line(process: subprocess.Popen, seconds: float) -> bytes:
     return process.stdout.readline()
 
 
-def test_a_line_is_answered_before_the_end_of_input(model):
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model)]
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_line_is_answered_before_the_end_of_input(model, engine):
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for sentence in SENTENCES[:3]:
         process.stdin.write(sentence.encode() + b"\n")
@@ -195,17 +199,18 @@ def resident_mb(process: subprocess.Popen) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_memory_is_bounded_on_endless_input(model):
+@pytest.mark.parametrize(("engine", "some", "many"), [("ctranslate2", 5000, 15_000), ("torch", 1000, 2000)])
+def test_memory_is_bounded_on_endless_input(model, engine, some, many):
     """`yes` is a thousand times faster than we are, and then nobody reads: neither side may pile up."""
     with subprocess.Popen(["yes", "the cat sees the dog."], stdout=subprocess.PIPE) as endless:
-        command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--beam", "1"]
+        command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--beam", "1", "--engine", engine]
         process = subprocess.Popen(command, stdin=endless.stdout, stdout=subprocess.PIPE)
-        for _ in range(5000):
+        for _ in range(some):
             assert read_line(process, 60)
         after_some = resident_mb(process)
         time.sleep(3)  # in which `yes` would write gigabytes
         after_a_rest = resident_mb(process)
-        for _ in range(15_000):
+        for _ in range(many):
             assert read_line(process, 60)
         after_many = resident_mb(process)
         process.kill()
@@ -527,6 +532,22 @@ def test_tsv(nmt, model):
     assert rows[0][3] == nmt("translate", model, stdin=text_of([SENTENCES[0]])).text.rstrip("\n")
 
 
+def test_alignments_are_the_same_in_both_formats(nmt, model):
+    tsv, jsonl = (nmt("translate", model, "--align", "--format", f, stdin=text_of(SENTENCES[:5])) for f in FORMATS)
+    assert tsv.code == jsonl.code == 0, (tsv.err, jsonl.err)
+    entries = [json.loads(line)["n_best"][0] for line in jsonl.text.splitlines()]
+    assert [line.split("\t")[3:] for line in tsv.text.splitlines()] == [[e["text"], e["alignment"]] for e in entries]
+    assert sum(bool(entry["alignment"]) for entry in entries) > 3
+
+
+@pytest.mark.parametrize("name", ["a.en.gz", "a.en.xz"])
+def test_compressed_input(nmt, model, write, name):
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}[Path(name).suffix]
+    packed = nmt("translate", model, write(name, pack(text_of(SENTENCES[:5]))))
+    assert packed.code == 0, packed.err
+    assert packed.text == nmt("translate", model, stdin=text_of(SENTENCES[:5])).text
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_given_translations_are_scored(nmt, model, write, engine):
     """What the search says of its own translation is what force decoding says of it."""
@@ -541,6 +562,14 @@ def test_given_translations_are_scored(nmt, model, write, engine):
     )
     tsv = text_of([f"{e['source']}\t{e['translation']}" for e in entries])
     assert nmt("translate", model, *options, stdin=tsv).text == beside.text
+    scored = nmt("translate", model, *options, "--format", "jsonl", "--tokens", stdin=tsv)
+    for line, score, entry in zip(scored.text.splitlines(), beside.text.split(), entries, strict=True):
+        scored_entry = json.loads(line)
+        assert scored_entry["translation"] == entry["translation"]
+        (only,) = scored_entry["n_best"]
+        assert only["score"] == pytest.approx(float(score), abs=1e-5)
+        length = len(only["token_logprobs"])
+        assert only["score"] == pytest.approx(sum(only["token_logprobs"]) / length**0.6, abs=1e-4)
 
 
 def test_score_only_mistakes(nmt, model, write):
@@ -959,16 +988,20 @@ def test_force_replaces_nothing_else(nmt, model, tmp_path):
     assert not Path("/dev/null").is_file()
 
 
-def test_export_mistakes_and_force(nmt, model, tmp_path):
+def test_export_mistakes_and_force(nmt, model, trained, tmp_path):
     assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
     assert_user_error(nmt("export", model, "--to", "hf"), "--out must say")
     assert_user_error(nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int9"), "int9 is none of")
     assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for ctranslate2")
     assert_user_error(nmt("export", model, "--to", "onnx"), "onnx")
     assert not (tmp_path / "x").exists()
-    assert nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int8").code == 0
     size = (model / "model/ctranslate2/model.bin").stat().st_size
-    assert (tmp_path / "x/model.bin").stat().st_size < 0.5 * size
+    for name, most in (("int8", 0.5), ("int16", 0.7), ("float16", 0.6)):
+        assert nmt("export", model, "--to", "ctranslate2", "--out", name, "--type", name).code == 0
+        assert (tmp_path / name / "model.bin").stat().st_size < most * size
+        assert CTranslate2Engine(tmp_path / name, trained.vocab, "float32", "cpu", 1).translate(
+            [Request((5, 6, 7))], SearchOptions()
+        )
 
 
 @pytest.mark.parametrize(
@@ -976,6 +1009,7 @@ def test_export_mistakes_and_force(nmt, model, tmp_path):
     [
         {"norm": "post", "tie": "all"},
         {"norm": "post", "tie": "none", "activation": "gelu"},
+        {"norm": "post", "tie": "target"},
         {"norm": "pre", "tie": "all", "activation": "swish"},
         {"norm": "pre", "tie": "all", "positions": "learned"},
     ],
@@ -993,6 +1027,23 @@ def test_transformers_gives_the_same_logits(trained, tmp_path, variant, monkeypa
         torch.testing.assert_close(ours.model(src, tgt), logits, atol=1e-5, rtol=1e-5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert tokenizer(SENTENCES[0]).input_ids == [*trained.vocab.encode_source(SENTENCES[:1])[0], EOS]
+
+
+def test_export_to_hf_by_command(nmt, model, trained, tmp_path, monkeypatch):
+    """What nmt translates greedily, transformers generates from the exported folder."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
+    exported = nmt("export", model, "--to", "hf", "--out", "hf")
+    assert exported.code == 0, exported.err
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    greedy = ("--beam", 1, "--no-protect", "--engine", "torch")
+    ours = nmt("translate", model, *greedy, stdin=text_of(SENTENCES[:5])).text.splitlines()
+    with torch.no_grad():
+        for sentence, expected in zip(SENTENCES[:5], ours, strict=True):
+            inputs = tokenizer(sentence, return_tensors="pt")
+            (found,) = theirs.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=60)
+            assert tokenizer.decode(found, skip_special_tokens=True) == expected
 
 
 @pytest.mark.parametrize("variant", [{"norm": "post", "positions": "learned"}, {"norm": "pre", "tie": "none"}])
