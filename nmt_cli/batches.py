@@ -1,6 +1,6 @@
 """Batches for `nmt train`: sentences of like length together, under a budget of tokens, in an order that is a pure
-function of (seed, epoch), the same however many processes share it. A position in it is two numbers, so resuming is
-exact and costs nothing.
+function of (seed, epoch), the same however many processes share it. A position in it is three numbers, so resuming
+is exact and costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from nmt_cli.vocab import BOS, EOS, PAD, Vocab
 
 Sentences = Sequence[Any]  # of ids: lists or arrays
 
-POOL = 1 << 19  # sentences sorted together; a longer corpus is shuffled between pools, not within one sorted whole
+# Pairs that are sorted together; a longer corpus is shuffled between pools, not within one sorted whole.
+POOL = 1 << 19
+# Where pieces are sampled, lengths are known only after that: a pool of them takes seconds before its first batch.
+SAMPLED_POOL = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -57,37 +60,78 @@ class Position:
     """How far training has come: the next micro-batch to read."""
 
     epoch: int = 0
-    index: int = 0
+    pool: int = 0
+    index: int = 0  # in the pool
 
 
 class ParallelData:
     """A prepared corpus, as pairs of id arrays."""
 
-    def __init__(self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0, longest: int = 0
+    ) -> None:
+        """Pairs with more than max_length pieces a side are left out; sampling gives none more than `longest`."""
         sizes = vocab.sizes
         self.source = Shard(folder, f"{split}.source", sizes[0])
         self.target = Shard(folder, f"{split}.target", sizes[1])
         if len(self.source) != len(self.target):
             raise NmtError(f"{folder}: the sides of {split} differ in length: damaged", "prepare the data again")
         self.samplers = None
+        self.longest = longest
         if sampling:
             sides = (vocab.source, vocab.target)
             self.samplers = [SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols) for side in sides]
         # EOS is one more on each side
         self.lengths = np.stack([self.source.lengths, self.target.lengths], 1).astype(np.int32) + 1
-        longest = self.lengths.max(1, initial=0)
-        self.used = np.flatnonzero(longest <= max_length + 1) if max_length else np.arange(len(self.source))
+        longer = self.lengths.max(1, initial=0)
+        self.used = np.flatnonzero(longer <= max_length + 1) if max_length else np.arange(len(self.source))
         if not len(self.used):
             raise NmtError(f"no training pair has at most {max_length} pieces a side", "raise train.max_length")
 
-    def batch(self, rows: np.ndarray, seed: int) -> Batch:
-        """These pairs as one batch; the seed chooses their pieces, if those are sampled."""
-        sources: Sentences = [self.source[row] for row in rows]
-        targets: Sentences = [self.target[row] for row in rows]
-        if self.samplers is not None:
-            sources = self.samplers[0].sample(sources, seed)
-            targets = self.samplers[1].sample(targets, seed)
-        return make_batch(sources, targets)
+    def sampled(self, rows: np.ndarray, random: np.random.Generator) -> list[list[np.ndarray]]:
+        """Both sides of these pairs, in other pieces."""
+        assert self.samplers is not None
+        sides = []
+        for shard, sampler in zip((self.source, self.target), self.samplers, strict=True):
+            given = [shard[row] for row in rows]
+            found = sampler.sample(given, random)
+            if self.longest:
+                found = [old if len(new) > self.longest else new for old, new in zip(given, found, strict=True)]
+            sides.append(found)
+        return sides
+
+
+class Pool:
+    """Part of an epoch: pairs that are sorted together, in the pieces that they have this time."""
+
+    def __init__(self, data: ParallelData, rows: np.ndarray, random: np.random.Generator) -> None:
+        self.data, self.rows = data, rows
+        self.sampled = None if data.samplers is None else data.sampled(rows, random)
+        if self.sampled is None:
+            self.lengths = data.lengths[rows]
+        else:
+            self.lengths = np.array([list(map(len, side)) for side in self.sampled], np.int32).T + 1
+
+    def batch(self, numbers: np.ndarray) -> Batch:
+        if self.sampled is None:
+            rows = self.rows[numbers]
+            return make_batch([self.data.source[row] for row in rows], [self.data.target[row] for row in rows])
+        sources, targets = self.sampled
+        return make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Some pairs of a pool, by their numbers in it; not read yet, for another process may have to."""
+
+    pool: Pool
+    numbers: np.ndarray
+
+    def part(self, rank: int, processes: int) -> MicroBatch:
+        return MicroBatch(self.pool, self.numbers[rank::processes])
+
+    def read(self) -> Batch:
+        return self.pool.batch(self.numbers)
 
 
 def make_batch(sources: Sentences, targets: Sentences) -> Batch:
@@ -108,23 +152,27 @@ def pad(sentences: Sentences) -> np.ndarray:
     return padded
 
 
-def lay_out(lengths: np.ndarray, budget: int, seed: int, epoch: int) -> Iterator[np.ndarray]:
-    """The micro-batches of an epoch, as arrays of row numbers. `lengths` (N,2) count EOS.
+def lay_out(lengths: np.ndarray, budget: int, random: np.random.Generator) -> list[np.ndarray]:
+    """The micro-batches of a pool, as arrays of row numbers. `lengths` (N,2) count EOS.
 
     A batch holds as many rows as fit when each is as long as its longest side; a row longer than the budget is alone.
     """
-    random = np.random.default_rng([seed, epoch])
-    order = random.permutation(len(lengths))
-    for start in range(0, len(order), POOL):
-        pool = order[start : start + POOL]
-        source, target = lengths[pool, 0], lengths[pool, 1]
-        # By target length; within one, sources go up and in the next down again, so that a batch across the border
-        # finds like ones on both sides of it. Rows of equal lengths stay in the order of the permutation.
-        pool = pool[np.lexsort((np.where(target % 2, source, -source), target))]
-        cuts = _cut(lengths[pool].max(1), budget)
-        batches = np.split(pool, cuts)
-        for index in random.permutation(len(batches)):
-            yield batches[index]
+    orders = [_sorted(lengths, width) for width in (1, 2, 3)]
+    cuts = [_cut(lengths[order].max(1), budget) for order in orders]
+    order, cut = min(zip(orders, cuts, strict=True), key=lambda tried: _cells(lengths[tried[0]], tried[1]))
+    batches = np.split(order, cut)
+    return [batches[index] for index in random.permutation(len(batches))]
+
+
+def _sorted(lengths: np.ndarray, width: int) -> np.ndarray:
+    """By target length, `width` of them in a class, and within a class by source length.
+
+    A wider class has more padding on the target side and, where it fills many batches, less on the source side.
+    Sources go up, and in the next class down again, so that a batch across the border finds like ones on both sides
+    of it. Rows of equal lengths stay in their order.
+    """
+    source, classes = lengths[:, 0], lengths[:, 1] // width
+    return np.lexsort((np.where(classes % 2, source, -source), classes))
 
 
 def _cut(longest: np.ndarray, budget: int) -> list[int]:
@@ -138,38 +186,53 @@ def _cut(longest: np.ndarray, budget: int) -> list[int]:
     return cuts
 
 
+def _cells(lengths: np.ndarray, cuts: list[int]) -> int:
+    """Of all batches, padding included."""
+    firsts = np.array([0, *cuts])
+    rows = np.diff(np.append(firsts, len(lengths)))
+    return int((np.maximum.reduceat(lengths, firsts).sum(1) * rows).sum())
+
+
 class BatchStream:
     """Micro-batches from a position on, epoch after epoch without end."""
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
         self.data, self.budget, self.seed, self.position = data, budget, seed, position
-        self._batches = self._lay_out()
+        self._enter()
 
-    def _lay_out(self) -> list[np.ndarray]:
-        lengths = self.data.lengths[self.data.used]
-        return [self.data.used[rows] for rows in lay_out(lengths, self.budget, self.seed, self.position.epoch)]
+    def _enter(self) -> None:
+        """Lay out the pool of this position: by generators of its own, so it does not matter what came before."""
+        epoch, number = self.position.epoch, self.position.pool
+        order = self.data.used[np.random.default_rng([self.seed, epoch]).permutation(len(self.data.used))]
+        size = POOL if self.data.samplers is None else SAMPLED_POOL
+        random = np.random.default_rng([self.seed, epoch, 1 + number])
+        self._first, self._size = number * size, size
+        self._pool = Pool(self.data, order[self._first : self._first + size], random)
+        self._batches = lay_out(self._pool.lengths, self.budget, random)
 
     @property
     def epochs(self) -> float:
         """Passes over the data so far."""
-        return self.position.epoch + self.position.index / len(self._batches)
+        inside = len(self._pool.rows) * self.position.index / len(self._batches)
+        return self.position.epoch + (self._first + inside) / len(self.data.used)
 
-    def take(self, count: int) -> list[np.ndarray]:
-        """The rows of the next `count` micro-batches."""
-        taken: list[np.ndarray] = []
+    def take(self, count: int) -> list[MicroBatch]:
+        """The next `count` micro-batches."""
+        taken: list[MicroBatch] = []
         while len(taken) < count:
-            epoch, index = self.position.epoch, self.position.index
-            if index == len(self._batches):
-                self.position = Position(epoch + 1, 0)
-                self._batches = self._lay_out()
+            here = self.position
+            if here.index == len(self._batches):
+                more = self._first + self._size < len(self.data.used)
+                self.position = Position(here.epoch, here.pool + 1) if more else Position(here.epoch + 1)
+                self._enter()
                 continue
-            taken.append(self._batches[index])
-            self.position = Position(epoch, index + 1)
+            taken.append(MicroBatch(self._pool, self._batches[here.index]))
+            self.position = Position(here.epoch, here.pool, here.index + 1)
         return taken
 
 
-def share(micro_batches: list[np.ndarray], rank: int, processes: int) -> list[np.ndarray]:
+def share(micro_batches: list[MicroBatch], rank: int, processes: int) -> list[MicroBatch]:
     """What this process computes of an update: whole micro-batches if they come out even, else a part of each."""
     if len(micro_batches) % processes == 0:
         return micro_batches[rank::processes]
-    return [rows[rank::processes] for rows in micro_batches]
+    return [batch.part(rank, processes) for batch in micro_batches]

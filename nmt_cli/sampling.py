@@ -8,7 +8,9 @@ is cut in `VARIANTS` ways when it is first met, by a generator of its own, and e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import add
+from random import Random
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
@@ -34,51 +36,64 @@ class SubwordSampler:
         # A word with anything else in it stays as it is: unknown characters, bytes, the user's own symbols.
         self.plain = np.zeros(size, bool)
         self.plain[usable] = True
-        self.cache: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        self.cache: dict[tuple[bytes, int], list[int]] = {}
 
-    def sample(self, sentences: Sequence[np.ndarray], seed: int) -> list[list[int]]:
+    def sample(self, sentences: Sequence[np.ndarray], seed: int | np.random.Generator) -> list[np.ndarray]:
         """Other ids for the same text."""
-        random = np.random.default_rng(seed)
-        result = []
-        for ids in sentences:
-            words = np.split(ids, np.flatnonzero(self.starts[ids])[1:]) if len(ids) else []
-            choices = random.integers(VARIANTS, size=len(words)).tolist()
-            result.append([i for word, choice in zip(words, choices, strict=True) for i in self.variant(word, choice)])
-        return result
+        lengths = np.array([len(ids) for ids in sentences], np.int64)
+        firsts = np.cumsum(lengths) - lengths
+        # All words of all sentences at once, each as the bytes of its ids.
+        flat = np.concatenate([*sentences, np.empty(0, np.int32)]).astype(np.int32)
+        starts = self.starts[flat]
+        starts[firsts[lengths > 0]] = True
+        begins = np.flatnonzero(starts)
+        ends = np.append(begins, len(flat))[1:]
+        choices = np.random.default_rng(seed).integers(VARIANTS, size=len(begins))
+        data, size = flat.tobytes(), flat.itemsize
+        keys = [
+            (data[begin:end], choice)
+            for begin, end, choice in zip(
+                (size * begins).tolist(), (size * ends).tolist(), choices.tolist(), strict=True
+            )
+        ]
+        words = [self.cache.get(key) or self.variant(key) for key in keys]
+        of_sentence = np.append(np.searchsorted(begins, firsts), len(words)).tolist()
+        return [np.fromiter(chain.from_iterable(words[first:stop]), np.int32) for first, stop in pairwise(of_sentence)]
 
-    def variant(self, word: np.ndarray, choice: int) -> list[int]:
-        key = (tuple(word.tolist()), choice)
-        found = self.cache.get(key)
-        if found is None:
-            if len(self.cache) >= _MOST_WORDS:
-                self.cache.clear()
-            random = np.random.default_rng([choice, *key[0]])
-            cut = self.cut_unigram if self.unigram else self.cut_bpe
-            found = self.cache[key] = cut(key[0], random) if self.plain[word].all() else list(key[0])
+    def variant(self, key: tuple[bytes, int]) -> list[int]:
+        word, choice = key
+        if len(self.cache) >= _MOST_WORDS:
+            self.cache.clear()
+        ids = np.frombuffer(word, np.int32)
+        cut = self.cut_unigram if self.unigram else self.cut_bpe
+        random = Random(int.from_bytes(word + choice.to_bytes(8, "little"), "little"))
+        found = cut(ids.tolist(), random) if self.plain[ids].all() else ids.tolist()
+        self.cache[key] = found
         return found
 
-    def cut_bpe(self, word: tuple[int, ...], random: np.random.Generator) -> list[int]:
+    def cut_bpe(self, word: list[int], random: Random) -> list[int]:
         """Merge characters again, each possible merge left out with probability `rate` at each turn."""
         parts = list("".join(self.processor.id_to_piece(i) for i in word))
+        scores, rate, draw = self.scores, self.rate, random.random
         while True:
             merges = [
-                (self.scores[joined], -place)
-                for place, joined in enumerate(map("".join, pairwise(parts)))
-                if joined in self.scores and random.random() >= self.rate
+                (scores[joined], -place)
+                for place, joined in enumerate(map(add, parts, parts[1:]))
+                if joined in scores and draw() >= rate
             ]
             if not merges:
                 break
             place = -max(merges)[1]
-            parts[place : place + 2] = ["".join(parts[place : place + 2])]
+            parts[place : place + 2] = [parts[place] + parts[place + 1]]
         # A character that is no piece of its own, as may be with vocab.coverage below 1: leave the word alone.
-        return [self.ids[part] for part in parts] if all(part in self.ids for part in parts) else list(word)
+        return [self.ids[part] for part in parts] if all(part in self.ids for part in parts) else word
 
-    def cut_unigram(self, word: tuple[int, ...], random: np.random.Generator) -> list[int]:
+    def cut_unigram(self, word: list[int], random: Random) -> list[int]:
         """One of the likeliest segmentations, with probability proportional to p^rate."""
         text = "".join(self.processor.id_to_piece(i) for i in word)
         found = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
         if not text.startswith(_SPACE) or not found:
-            return list(word)
+            return word
         scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in found])
         weights = np.exp(self.rate * (scores - scores.max()))
-        return found[int(random.choice(len(found), p=weights / weights.sum()))]
+        return random.choices(found, weights.tolist())[0]

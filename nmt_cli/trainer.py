@@ -129,7 +129,12 @@ class Trainer:
             self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
         self.data = ParallelData(
-            recipe.prepared_folder, "train", self.vocab, self.settings.max_length, self.settings.subword_sampling
+            recipe.prepared_folder,
+            "train",
+            self.vocab,
+            self.settings.max_length,
+            self.settings.subword_sampling,
+            longest=max(0, recipe.model.max_positions - 1),
         )
         self.valid = Validation.load(recipe, self.vocab)
 
@@ -243,8 +248,8 @@ class Trainer:
 
         # 1. The next micro-batches, and this process's share of them.
         parts = share(self.stream.take(settings.accumulate), self.world.rank, self.world.size)
-        seeded = [(rows, mix(settings.seed, step, self.world.rank, n)) for n, rows in enumerate(parts) if len(rows)]
-        batches = [(self.data.batch(rows, seed), seed) for rows, seed in seeded]
+        seeds = [mix(settings.seed, step, self.world.rank, n) for n in range(len(parts))]  # of dropout
+        batches = [(part.read(), seed) for part, seed in zip(parts, seeds, strict=True) if len(part.numbers)]
 
         # 2. What must be known of all processes before anyone begins: the tokens to divide by, and whether to stop.
         tokens, source_tokens, cells, late, self.clock, stop = self.facts([batch for batch, _ in batches])

@@ -28,27 +28,31 @@ def sampler(kind: str, rate: float) -> SubwordSampler:
     return SubwordSampler(pieces_of(kind), rate, kind == "unigram", ())
 
 
+def sampled(model: SubwordSampler, sentences: list[np.ndarray], seed: int) -> list[list[int]]:
+    return [ids.tolist() for ids in model.sample(sentences, seed)]
+
+
 def encoded(model: SubwordSampler) -> list[np.ndarray]:
     return [np.array(ids) for ids in model.processor.encode(LINES)]
 
 
 def test_no_dropout_is_sentencepieces_own_segmentation():
     model = sampler("bpe", 0.0)
-    assert model.sample(encoded(model), 1) == [ids.tolist() for ids in encoded(model)]
+    assert sampled(model, encoded(model), 1) == [ids.tolist() for ids in encoded(model)]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_same_text_in_other_pieces(kind):
     model = sampler(kind, 0.2)
-    sampled = model.sample(encoded(model), 1)
-    assert model.processor.decode(sampled) == LINES
-    assert sum(map(len, sampled)) > sum(map(len, encoded(model)))
-    assert sampled == model.sample(encoded(model), 1) != model.sample(encoded(model), 2)
+    cuts = sampled(model, encoded(model), 1)
+    assert model.processor.decode(cuts) == LINES
+    assert sum(map(len, cuts)) > sum(map(len, encoded(model)))
+    assert cuts == sampled(model, encoded(model), 1) != sampled(model, encoded(model), 2)
 
 
 def test_everything_dropped_is_characters():
     model = sampler("bpe", 1.0)
-    for line, ids in zip(LINES[:20], model.sample(encoded(model)[:20], 1), strict=True):
+    for line, ids in zip(LINES[:20], sampled(model, encoded(model)[:20], 1), strict=True):
         assert [model.processor.id_to_piece(i) for i in ids] == list("▁" + line.replace(" ", "▁"))
 
 
@@ -77,7 +81,7 @@ def test_bpe_dropout_has_the_papers_probabilities(monkeypatch):
     expected = exact_bpe_dropout(word, model.scores, 0.3)
     assert len(expected) > 3
     ids = np.array(model.processor.encode("seven"))
-    drawn = Counter(tuple(model.processor.id_to_piece(i) for i in cut) for cut in model.sample([ids] * 20_000, 7))
+    drawn = Counter(tuple(model.processor.id_to_piece(i) for i in cut) for cut in sampled(model, [ids] * 20_000, 7))
     for cut, p in expected.items():
         assert abs(drawn[cut] / 20_000 - p) < 4 * np.sqrt(p * (1 - p) / 20_000) + 1e-9, cut
 
@@ -88,12 +92,16 @@ def test_unknown_characters_and_symbols_stay():
     ids = np.array(processor.encode("<2de> seven 猫 eight."))
     symbol, unknown = processor.piece_to_id("<2de>"), processor.unk_id()
     for seed in range(20):
-        cut = model.sample([ids], seed)[0]
+        cut = sampled(model, [ids], seed)[0]
         assert symbol in cut and unknown in cut
 
 
 def test_an_empty_sentence():
-    assert sampler("bpe", 0.5).sample([np.array([], int)], 1) == [[]]
+    model = sampler("bpe", 0.5)
+    assert sampled(model, [np.array([], int)], 1) == [[]] and sampled(model, [], 1) == []
+    empty, (full,) = np.array([], int), encoded(model)[:1]
+    first, *rest = sampled(model, [empty, full, empty, empty], 1)
+    assert first == rest[1] == rest[2] == [] and model.processor.decode(rest[0]) == LINES[0]
 
 
 def test_another_process_draws_the_same():
@@ -101,7 +109,7 @@ def test_another_process_draws_the_same():
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "from test_sampling import *\n"
-        "m = sampler('bpe', 0.2); print(m.sample(encoded(m)[:50], 3))"
+        "m = sampler('bpe', 0.2); print(sampled(m, encoded(m)[:50], 3))"
     )
     runs = {
         subprocess.run(
