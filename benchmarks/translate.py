@@ -2,11 +2,12 @@
 
     python benchmarks/translate.py runs/multi30k-en-de test_2016_flickr.en.gz test_2016_flickr.de.gz
 
-TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns: the torch engine; the ctranslate2 engine
-with float32 and int8; and a bare script that does nothing but call CTranslate2 on the same exported model, once with
-CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts by length itself; how large its batches are is
-tried out first, on a tenth of the lines, and the fastest is taken. Tokens are target pieces, ends included. That tenth
-also shows how time and memory grow.
+TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns, each round in the reverse order of the last:
+the torch engine; the ctranslate2 engine with float32 and int8; and a bare script that does nothing but call CTranslate2
+on the same exported model, once with CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts by length
+itself; how large its batches are is tried out first, on a tenth of the lines, and the fastest is taken. Tokens are target
+pieces, ends included. That tenth also shows how time and memory grow. Where two do the same search, their times are also
+compared round by round: on a shared machine a ratio of neighbours says more than one of medians.
 """
 
 from __future__ import annotations
@@ -86,20 +87,21 @@ def main() -> None:
             print(
                 f"bare script, {' '.join(batch):<12} {LINES // 10 / min(spent):>6.0f} lines/s" + " *" * (batch == best)
             )
+        pairs = {"ctranslate2": "bare script, patience 1.5", "ctranslate2, patience 1": "bare script, patience 1"}
         systems = {
             "torch": lambda text: ours(run, text, out, "--engine", "torch"),
             "torch, patience 1": lambda text: ours(run, text, out, "--engine", "torch", "--patience", "1"),
-            "ctranslate2": lambda text: ours(run, text, out, "--type", "float32"),
-            "ctranslate2, patience 1": lambda text: ours(run, text, out, "--type", "float32", "--patience", "1"),
             "ctranslate2, int8": lambda text: ours(run, text, out, "--type", "int8"),
+            "ctranslate2": lambda text: ours(run, text, out, "--type", "float32"),
             "bare script, patience 1.5": lambda text: bare(run, text, out, "1.5", best),
+            "ctranslate2, patience 1": lambda text: ours(run, text, out, "--type", "float32", "--patience", "1"),
             "bare script, patience 1": lambda text: bare(run, text, out, "1", best),
         }
         seconds: dict[str, list[float]] = {system: [] for system in systems}
         memory, bleu, tokens = {}, {}, {}
-        for _ in range(ROUNDS):
-            for system, translate in systems.items():
-                spent, memory[system] = translate(texts[LINES])
+        for turn in range(ROUNDS):
+            for system in list(systems)[:: -1 if turn % 2 else 1]:
+                spent, memory[system] = systems[system](texts[LINES])
                 seconds[system].append(spent)
                 found = out.read_text(encoding="utf-8").split("\n")[:-1]
                 assert len(found) == LINES
@@ -115,6 +117,10 @@ def main() -> None:
                 f"(best {tokens[system] / min(times):>7,.0f})  {base / middle:>5.2f}x of the bare script  "
                 f"{memory[system]:>5,} MB  " + (f"BLEU {bleu[system]:.2f}" if bleu else "")
             )
+        for one, other in pairs.items():
+            ratios = sorted(b / a for a, b in zip(seconds[one], seconds[other], strict=True))
+            middle = statistics.median(ratios)
+            print(f"{one}, of {other}, by round: {middle:.2f}x, {ratios[0]:.2f} to {ratios[-1]:.2f}")
         for system in ("torch", "ctranslate2"):
             spent, peak = systems[system](texts[LINES // 10])
             grown = statistics.median(seconds[system]) / spent
