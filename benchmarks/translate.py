@@ -2,12 +2,12 @@
 
     python benchmarks/translate.py runs/multi30k-en-de test_2016_flickr.en.gz test_2016_flickr.de.gz
 
-TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns, each round in the reverse order of the last:
-the torch engine; the ctranslate2 engine with float32 and int8; and a bare script that does nothing but call CTranslate2
-on the same exported model, once with CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts by length
-itself; how large its batches are is tried out first, on a tenth of the lines, and the fastest is taken. Tokens are target
-pieces, ends included. That tenth also shows how time and memory grow. Where two do the same search, their times are also
-compared round by round: on a shared machine a ratio of neighbours says more than one of medians.
+TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns, each round in the reverse order of the
+last: the torch engine; the ctranslate2 engine with float32 and int8; and a bare script that does nothing but call
+CTranslate2 on the same exported model, once with CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts
+by length itself; how large its batches are is tried out first, on a tenth of the lines, and the fastest is taken.
+Tokens are target pieces, ends included. That tenth also shows how time and memory grow. Where two do the same search,
+their times are also compared round by round: on a shared machine a ratio of neighbours says more than one of medians.
 """
 
 from __future__ import annotations
