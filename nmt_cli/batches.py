@@ -197,17 +197,20 @@ class BatchStream:
     """Micro-batches from a position on, epoch after epoch without end."""
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
-        self.data, self.budget, self.seed, self.position = data, budget, seed, position
-        self._enter()
+        self.data, self.budget, self.seed = data, budget, seed
+        self._size = POOL if data.samplers is None else SAMPLED_POOL
+        self._shuffled = -1  # the epoch that _order is of
+        self._enter(position)
 
-    def _enter(self) -> None:
-        """Lay out the pool of this position: by generators of its own, so it does not matter what came before."""
-        epoch, number = self.position.epoch, self.position.pool
-        order = self.data.used[np.random.default_rng([self.seed, epoch]).permutation(len(self.data.used))]
-        size = POOL if self.data.samplers is None else SAMPLED_POOL
-        random = np.random.default_rng([self.seed, epoch, 1 + number])
-        self._first, self._size = number * size, size
-        self._pool = Pool(self.data, order[self._first : self._first + size], random)
+    def _enter(self, position: Position) -> None:
+        """Lay out the pool of this position. Its generators are its own: what came before does not matter."""
+        self.position = position
+        if self._shuffled != position.epoch:
+            self._shuffled = position.epoch
+            self._order = np.random.default_rng([self.seed, position.epoch]).permutation(self.data.used)
+        random = np.random.default_rng([self.seed, position.epoch, 1 + position.pool])
+        self._first = position.pool * self._size
+        self._pool = Pool(self.data, self._order[self._first : self._first + self._size], random)
         self._batches = lay_out(self._pool.lengths, self.budget, random)
 
     @property
@@ -223,8 +226,7 @@ class BatchStream:
             here = self.position
             if here.index == len(self._batches):
                 more = self._first + self._size < len(self.data.used)
-                self.position = Position(here.epoch, here.pool + 1) if more else Position(here.epoch + 1)
-                self._enter()
+                self._enter(Position(here.epoch, here.pool + 1) if more else Position(here.epoch + 1))
                 continue
             taken.append(MicroBatch(self._pool, self._batches[here.index]))
             self.position = Position(here.epoch, here.pool, here.index + 1)
