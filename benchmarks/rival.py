@@ -51,7 +51,7 @@ hidden_size: 256
 word_vec_size: 256
 transformer_ff: 1024
 dropout: [0.1]
-attention_dropout: [0.1]
+attention_dropout: [0.0]
 label_smoothing: 0.1
 share_embeddings: true
 share_decoder_embeddings: true

@@ -34,6 +34,8 @@ def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
 
     Where no spaces are written, as in Chinese, each piece is a word.
     """
+    if not pieces:
+        return []
     starts = [
         index
         for index, piece in enumerate(pieces)

@@ -5,6 +5,7 @@ is exact and costs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,17 +68,15 @@ class Position:
 class ParallelData:
     """A prepared corpus, as pairs of id arrays."""
 
-    def __init__(
-        self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0, longest: int = 0
-    ) -> None:
-        """Pairs with more than max_length pieces a side are left out; sampling gives none more than `longest`."""
+    def __init__(self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0) -> None:
+        """Pairs with more than max_length pieces a side are left out, and sampling gives none more than that."""
         sizes = vocab.sizes
         self.source = Shard(folder, f"{split}.source", sizes[0])
         self.target = Shard(folder, f"{split}.target", sizes[1])
         if len(self.source) != len(self.target):
             raise NmtError(f"{folder}: the sides of {split} differ in length: damaged", "prepare the data again")
         self.samplers = None
-        self.longest = longest
+        self.max_length = max_length
         if sampling:
             sides = (vocab.source, vocab.target)
             self.samplers = [SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols) for side in sides]
@@ -95,8 +94,8 @@ class ParallelData:
         for shard, sampler in zip((self.source, self.target), self.samplers, strict=True):
             given = [shard[row] for row in rows]
             found = sampler.sample(given, random)
-            if self.longest:
-                found = [old if len(new) > self.longest else new for old, new in zip(given, found, strict=True)]
+            if self.max_length:
+                found = [old if len(new) > self.max_length else new for old, new in zip(given, found, strict=True)]
             sides.append(found)
         return sides
 
@@ -198,7 +197,8 @@ class BatchStream:
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
         self.data, self.budget, self.seed = data, budget, seed
-        self._size = POOL if data.samplers is None else SAMPLED_POOL
+        size = POOL if data.samplers is None else max(SAMPLED_POOL, 16 * budget)  # a pool should fill many batches
+        self._pools = math.ceil(len(data.used) / size)
         self._shuffled = -1  # the epoch that _order is of
         self._enter(position)
 
@@ -209,8 +209,9 @@ class BatchStream:
             self._shuffled = position.epoch
             self._order = np.random.default_rng([self.seed, position.epoch]).permutation(self.data.used)
         random = np.random.default_rng([self.seed, position.epoch, 1 + position.pool])
-        self._first = position.pool * self._size
-        self._pool = Pool(self.data, self._order[self._first : self._first + self._size], random)
+        # Pools of equal size: a small one would have much padding.
+        self._first, last = (len(self._order) * number // self._pools for number in (position.pool, position.pool + 1))
+        self._pool = Pool(self.data, self._order[self._first : last], random)
         self._batches = lay_out(self._pool.lengths, self.budget, random)
 
     @property
@@ -225,8 +226,8 @@ class BatchStream:
         while len(taken) < count:
             here = self.position
             if here.index == len(self._batches):
-                more = self._first + self._size < len(self.data.used)
-                self._enter(Position(here.epoch, here.pool + 1) if more else Position(here.epoch + 1))
+                last = here.pool + 1 == self._pools
+                self._enter(Position(here.epoch + 1) if last else Position(here.epoch, here.pool + 1))
                 continue
             taken.append(MicroBatch(self._pool, self._batches[here.index]))
             self.position = Position(here.epoch, here.pool, here.index + 1)

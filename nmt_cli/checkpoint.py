@@ -51,6 +51,8 @@ class State:
     loss_scale: float = 2.0**16  # of fp16
     good_steps: int = 0  # since the scale changed
     validated: int = 0  # the last step that was
+    validated_at: float = 0.0  # ... when, in seconds
+    processes: int = 0  # that shared the work last
     precision: str = ""
     data: str = ""  # fingerprint of the prepared data
     origin: str = ""  # the model that it was started from, with --from
@@ -58,8 +60,11 @@ class State:
 
 def checkpoints(run: Path) -> list[Path]:
     """step-N folders, oldest first."""
-    found = [path for path in (run / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+    return sorted((path for path in (run / "checkpoints").glob("step-*") if path.name[5:].isdigit()), key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name[5:])
 
 
 def save_checkpoint(
@@ -90,18 +95,21 @@ def point(run: Path, name: str, folder: Path) -> None:
     sync(link.parent)
 
 
-def remove_old(run: Path, keep: int) -> None:
-    """All but the last few, and those that best and last point to."""
+def remove_old(run: Path, validated: list[Path], keep: int) -> None:
+    """All but the last few that were validated, and those that best and last point to."""
     named = {link.readlink().name for name in ("best", "last") if (link := run / "checkpoints" / name).is_symlink()}
-    for path in checkpoints(run)[:-keep]:
-        if path.name not in named:
+    kept = named | {path.name for path in validated[-keep:]}
+    for path in checkpoints(run):
+        if path.name not in kept:
             shutil.rmtree(path)
 
 
 def load_state(folder: Path) -> State:
     table = read_json(folder / "state.json", "the checkpoint's")
     try:
-        return State(**{**table, "position": Position(**table["position"])})
+        place = table["position"]
+        position = Position(place["epoch"], place["pool"], place["index"])  # an older version knew no pools
+        return State(**{**table, "position": position})
     except (TypeError, KeyError) as error:
         raise NmtError(f"{folder / 'state.json'} is of another version of nmt: {error}", "start a new run") from None
 

@@ -5,6 +5,7 @@ Same search, same score, same limits as search.py, as far as CTranslate2 can be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,8 @@ def unable(options: SearchOptions, models: int) -> str:
         return "an ensemble"
     if options.sample:
         return "sampling that is the same on every run"
+    if options.repetition_penalty != 1:
+        return "that it cannot tell the score of a translation without --repetition-penalty"
     if options.no_repeat_ngram or options.min_length or set(options.forbidden) - {UNK}:
         # It gives their probability to all others, which search.py does not: another search, other translations.
         return "pieces that are ruled out (--forbid, --min-length, --no-repeat-ngram)"
@@ -66,9 +69,6 @@ class CTranslate2Engine:
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        if requests[0].attention and len(requests) > 1:
-            # In a batch, the attention of the first step is that of another sentence (seen with CTranslate2 4.8).
-            return [found for request in requests for found in self.translate([request], options)]
         limits = [longest(len(request.source), len(request.prefix), options) for request in requests]
         found = self._translate(requests, options, max(limits))
         for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
@@ -80,7 +80,29 @@ class CTranslate2Engine:
             if request.tokens or not all(best.finished for best in found[index]):
                 scored = [self._scored(request, best, options) for best in found[index]]
                 found[index] = sorted(scored, key=lambda best: -best.score)
-        return found
+        return self._attended(requests, found) if requests[0].attention else found
+
+    def _attended(self, requests: Sequence[Request], found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """The same with attention, by another pass over what was found.
+
+        The search could give it, but none of a forced prefix, and in a batch that of another sentence at the first step
+        (seen with CTranslate2 4.8).
+        """
+        pairs = [(request, best) for request, bests in zip(requests, found, strict=True) for best in bests]
+        with _positions():
+            results = self.translator.translate_batch(
+                [self._source(request.source) for request, _ in pairs],
+                [[self.target_pieces[index] for index in best.ids] or None for _, best in pairs],
+                beam_size=1,
+                max_input_length=0,
+                max_decoding_length=max(len(best.ids) for _, best in pairs) + 1,
+                return_attention=True,
+            )
+        attended = iter(
+            replace(best, attention=_array(result.attention[0])[: len(best.ids), : len(request.source) + 1])
+            for (request, best), result in zip(pairs, results, strict=True)
+        )
+        return [[next(attended) for _ in bests] for bests in found]
 
     def _scored(self, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
         (scored,) = self.score([(request.source, best.ids)], options.alpha)
@@ -96,30 +118,24 @@ class CTranslate2Engine:
                 [self._source(request.source) for request in requests],
                 [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
                 beam_size=options.beam,
-                patience=1 if options.beam == 1 else min(options.patience, PATIENCE),
+                patience=1 if options.beam == 1 else PATIENCE if math.isinf(options.patience) else options.patience,
                 num_hypotheses=options.n_best,
                 length_penalty=options.alpha,
-                repetition_penalty=options.repetition_penalty,
                 disable_unk=UNK in options.forbidden,
                 max_input_length=0,
                 max_decoding_length=limit - 1,  # EOS is not counted there
                 min_decoding_length=0,
                 return_scores=True,
-                return_attention=requests[0].attention,
             )
         return [
             [
-                self._hypothesis(pieces, score, attention, len(request.source) + 1, limit, options)
-                for pieces, score, attention in zip(
-                    result.hypotheses, result.scores, result.attention or [None] * options.n_best, strict=False
-                )
+                self._hypothesis(pieces, score, limit, options)
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
             ]
-            for request, result in zip(requests, results, strict=True)
+            for result in results
         ]
 
-    def _hypothesis(
-        self, pieces: list[str], score: float, attention: list | None, width: int, limit: int, options: SearchOptions
-    ) -> Hypothesis:
+    def _hypothesis(self, pieces: list[str], score: float, limit: int, options: SearchOptions) -> Hypothesis:
         length = len(pieces) + 1
         return Hypothesis(
             ids=tuple(self.target_ids[piece] for piece in pieces),
@@ -127,7 +143,6 @@ class CTranslate2Engine:
             logprob=score * length**options.alpha,
             token_logprobs=(),
             finished=length < limit,
-            attention=None if attention is None else np.array(attention, np.float32).reshape(-1, width),
         )
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
@@ -147,6 +162,11 @@ class CTranslate2Engine:
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]
+
+
+def _array(attention: list[list[float]]) -> np.ndarray:
+    """(T,S), also if nothing was written."""
+    return np.array(attention, np.float32).reshape(len(attention), -1)
 
 
 @contextmanager

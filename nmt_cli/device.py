@@ -44,7 +44,7 @@ def choose_device(wanted: str) -> torch.device:
         return torch.device(next(name for name, available in there.items() if available))
     if not there[wanted]:
         usable = ", ".join(name for name, available in there.items() if available)
-        raise NmtError(f"train.device = {wanted} is not there on this machine", f"usable: {usable}")
+        raise NmtError(f"the device {wanted} is not there on this machine", f"usable: {usable}")
     return torch.device(wanted)
 
 

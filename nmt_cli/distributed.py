@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nmt_cli.errors import NmtError
+from nmt_cli.parallel import die_with_parent
 
 T = TypeVar("T")
 _BUCKET = 1 << 24  # bytes summed in one call
@@ -147,6 +148,7 @@ def _gone(helpers: list[_Helper]) -> NmtError:
 
 
 def _help(job: Callable[[World], None], world: World, store: str, speaker: Connection) -> None:
+    die_with_parent()
     try:
         speaker.send("")
         _meet(world, store)

@@ -32,14 +32,15 @@ def start_workers(
     if wish.type not in TYPES:
         raise NmtError(f"--type {wish.type} is none of {', '.join(TYPES)}", "auto keeps what was exported")
     fast = _fast(folder, len(ensemble) + 1, options, wish)
-    count = wish.workers or (1 if wish.device in ("cuda", "mps") else cores())
     engine: Engine
     if fast:
-        device = "cpu" if wish.device == "auto" and not _has_cuda() else wish.device
+        device = _device(wish.device)
+        count = wish.workers or (1 if device == "cuda" else cores())
         engine = CTranslate2Engine(folder.ctranslate2, folder.vocab, wish.type, device, count)
     else:
         from nmt_cli.torch_engine import TorchEngine
 
+        count = wish.workers or (1 if wish.device in ("cuda", "mps") else cores())
         engine = TorchEngine([folder.path, *ensemble], wish.device, threads=1 if count > 1 else 0)
         if engine.device.type != "cpu":
             count = 1
@@ -71,7 +72,11 @@ def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: Engine
     return False
 
 
-def _has_cuda() -> bool:
+def _device(wanted: str) -> str:
+    """Of CTranslate2."""
     import ctranslate2
 
-    return ctranslate2.get_cuda_device_count() > 0
+    cuda = ctranslate2.get_cuda_device_count() > 0
+    if wanted == "cuda" and not cuda:
+        raise NmtError("the device cuda is not there on this machine, as CTranslate2 sees it", "usable: cpu")
+    return ("cuda" if cuda else "cpu") if wanted == "auto" else wanted

@@ -24,6 +24,12 @@ class Glossary:
         return without_overlaps([Span(m.start(), m.end(), self.targets[m[0].lower()]) for m in matches])
 
 
+def occurrences(term: str, text: str) -> int:
+    """How often a text has this term, as whole words; at the beginning of a sentence it may have a capital."""
+    capital = term[0].upper() + term[1:]
+    return len(re.findall("|".join(_edged(form) for form in dict.fromkeys((term, capital))), text))
+
+
 def load_glossary(path: Path, form: Normalization) -> Glossary:
     targets: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), 1):
@@ -41,9 +47,12 @@ def load_glossary(path: Path, form: Normalization) -> Glossary:
     if not targets:
         raise NmtError(f"the glossary {path} is empty", "a line of it is: source, a tab, target")
     terms = sorted(targets, key=len, reverse=True)
-    # Where no spaces are written, a word has no edge.
-    edged = (rf"{_edge(term[0], '(?<!')}{re.escape(term)}{_edge(term[-1], '(?!')}" for term in terms)
-    return Glossary(targets, re.compile("|".join(edged), re.IGNORECASE))
+    return Glossary(targets, re.compile("|".join(map(_edged, terms)), re.IGNORECASE))
+
+
+def _edged(term: str) -> str:
+    """Where no spaces are written, a word has no edge."""
+    return rf"{_edge(term[0], '(?<!')}{re.escape(term)}{_edge(term[-1], '(?!')}"
 
 
 def _edge(character: str, look: str) -> str:

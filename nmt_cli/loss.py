@@ -141,7 +141,7 @@ def kept(ids: Tensor, cutoff: float) -> Tensor:
 
 
 class TrainingLoss(nn.Module):
-    """A model and its objective: what DistributedDataParallel and torch.compile wrap."""
+    """A model and its objective: what torch.compile wraps."""
 
     def __init__(self, model: Seq2Seq, config: Train) -> None:
         super().__init__()

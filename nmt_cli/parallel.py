@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from multiprocessing.connection import wait
 from typing import TypeVar
 
 Block = TypeVar("Block")
@@ -20,6 +22,21 @@ _WORTH_IT = 4
 def cores() -> int:
     """Cores this process may use, which a container or taskset may have made fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def die_with_parent() -> None:
+    """In a child that multiprocessing started: no longer than its parent, however that ends.
+
+    A forked child holds both ends of the pipe that it is given work by, so it would wait for ever.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], processes: int) -> Iterator[Result]:

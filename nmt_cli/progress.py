@@ -102,7 +102,8 @@ class TrainingScreen:
             return
         if entry.get("already"):
             self.say(
-                f"finished before: {entry['reason']}. Raise the limit (--set train.steps=...) to go on, or --force."
+                f"finished before: {entry['reason']}. --force starts again; a schedule that knows no end "
+                "(inverse_sqrt, constant), or one in minutes, goes on if its limit is raised"
             )
         elif self.signal:
             self.say(f"stopped at step {entry['step']:,} and saved; the same command goes on")

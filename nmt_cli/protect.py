@@ -22,7 +22,7 @@ _PATTERN = re.compile(
     (?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )    # addresses
         [^\s<>"'{{}}]* [^\s<>"'{{}}.,;:!?)\]]
   | (?<![\w.+-]) [\w.+-]+ @ [\w-]+ (?: \. [\w-]+ )+                       # e-mail
-  | </? [A-Za-z!] [^<>]{{0,200}} > | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
+  | </? [A-Za-z!] [^<>]{{0,200}} > | <0x[0-9A-F]{{2}}> | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
   | [$%]? \{{ [^{{}}]{{0,60}} \}} | \{{\{{ [^{{}}]{{0,60}} \}}\}}            # {{x}}, {{{{x}}}}, ${{x}}
   | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* \d* (?: \.\d+ )?      # %s, %1$s, %(x)d
         (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])                   # ... %lu
@@ -35,11 +35,12 @@ _PATTERN = re.compile(
 # A number may be written in another way: what counts is its digits. One digit alone may become a word.
 _NUMBER = re.compile(
     r"""
-    (?<!\w) \d (?: [.,:/\u00a0\u202f]? \d )+ (?= s? (?!\w) )    # also in the 1990s
+    (?<!\w) \d (?: [.,:/\u00a0\u202f]? \d )+ (?= [^\W\d_]{0,3} (?!\w) )  # also in the 1990s, 12th, 10km
   | (?<!\w) \d (?= [ \u00a0\u202f]? [°%‰] )                     # 5 °C
     """,
     re.VERBOSE,
 )
+_MARKS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(rf"[^\W{UNSPACED}]+(?:[-'’][^\W{UNSPACED}]+)*")  # where words are apart
@@ -57,8 +58,12 @@ class Span:
     def count_in(self, text: str) -> int:
         if self.number:
             digits = _SEPARATORS.sub("", self.wanted)
-            return re.findall(r"\d+", _SEPARATORS.sub("", text)).count(digits)
+            # A space between two numbers may be inside of one, as in 10 000, or not.
+            return max(re.findall(r"\d+", marks.sub("", text)).count(digits) for marks in (_SEPARATORS, _MARKS))
         return text.count(self.wanted)
+
+    def overlaps(self, other: Span) -> bool:
+        return self.start < other.stop and other.start < self.stop
 
 
 def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
@@ -156,11 +161,14 @@ def put_back(
     mass[1:, 1:] = attention[: len(pieces)].cumsum(0).cumsum(1)
     places = [word.start for word in words] + [len(pieces)]
     inserted: dict[int, list[Gap]] = {}
+    latest = 0
     for gap, boundary in zip(gaps, boundaries, strict=True):
         concord = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
         if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text):
             concord.pop()  # what stood before the end of the source stands before the last mark of the translation
         best = 0 if not boundary else int(np.argmax(concord))
+        if gap.wanted.startswith("<"):  # tags close after they have opened
+            best = latest = max(latest, best)
         inserted.setdefault(best, []).append(gap)
     text = ""
     for index in range(len(words) + 1):

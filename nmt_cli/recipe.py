@@ -252,7 +252,7 @@ class Train:
     epochs: Annotated[float, "... passes over the data", NOT_NEGATIVE] = 0.0
     tokens: Annotated[int, "... target tokens", NOT_NEGATIVE] = 0
     minutes: Annotated[float, "... minutes of training, validation included", NOT_NEGATIVE] = 0.0
-    flops: Annotated[float, "... floating-point operations, counted as in the paper's Table 2", NOT_NEGATIVE] = 0.0
+    flops: Annotated[float, "... floating-point operations: 6 for each weight and token", NOT_NEGATIVE] = 0.0
     patience: Annotated[int, "... validations in a row without a new best; 0: never", NOT_NEGATIVE] = 10
 
     batch_tokens: Annotated[int, "rows x longest side of a micro-batch, at most", Range(low=8)] = 4096
@@ -294,7 +294,7 @@ class Train:
 
     valid_every: Annotated[int, "validate and save every so many updates", POSITIVE] = 1000
     valid_minutes: Annotated[float, "... or minutes, whichever is first; 0: off", NOT_NEGATIVE] = 0.0
-    valid_lines: Annotated[int, "translate the first so many lines for BLEU; 0: all", NOT_NEGATIVE] = 1000
+    valid_lines: Annotated[int, "measure on the first so many lines; 0: all", NOT_NEGATIVE] = 1000
     valid_beam: Annotated[int, "beam of that translation", POSITIVE] = 1
     metric: Annotated[Literal["bleu", "chrf", "loss"], "what best means"] = "bleu"
     keep: Annotated[int, "last checkpoints to keep, beside the best", POSITIVE] = 3
@@ -303,9 +303,9 @@ class Train:
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "where to compute"] = "auto"
     processes: Annotated[int, "that share a batch on a CPU without torchrun; 0: as many as help", NOT_NEGATIVE] = 0
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: the fastest that passes a trial"] = "auto"
-    compile: Annotated[bool, "torch.compile: slow to start, worth it on GPUs and long runs"] = False
+    compile: Annotated[bool, "torch.compile: slow to start; for GPUs, where it was not measured"] = False
     tf32: Annotated[bool, "TF32 matrix products on GPUs"] = True
-    pin_memory: Annotated[bool, "batches go to a GPU from pinned memory, while it still works on the last"] = True
+    pin_memory: Annotated[bool, "batches go to a GPU from pinned memory"] = True
     tensorboard: Annotated[bool, "curves for TensorBoard too; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -434,7 +434,8 @@ def load_recipe(path: Path | None, overrides: tuple[str, ...] = ()) -> Recipe:
         problems.add(origins.get(key, at), key, text)
     if problems:
         _complain(path, problems)
-    return _place(recipe, path)
+    placed = origins.get("train.out", at).label
+    return _place(recipe, path if placed != "--set" else None)
 
 
 def _family(values: dict[str, Any]) -> Any:
@@ -466,6 +467,12 @@ def _complain(path: Path | None, problems: list[str]) -> None:
 
 def _place(recipe: Recipe, path: Path | None) -> Recipe:
     """Give the run folder its default: runs/NAME in the recipe's folder, or where the user stands."""
+    if path is not None and path.name == "recipe.toml" and (path.parent / "checkpoints").is_dir():
+        # The recipe of a run, which may have been moved or copied: it is where it is.
+        data = recipe.data
+        if data.prepared and not data.prepared.exists() and (path.parent / "data").is_dir():
+            data = dataclasses.replace(data, prepared=path.parent / "data")
+        return dataclasses.replace(recipe, data=data, train=dataclasses.replace(recipe.train, out=path.parent))
     if recipe.train.out is not None:
         return recipe
     shipped = path is None or path.resolve().parent == shipped_folder().resolve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 
@@ -49,9 +50,12 @@ def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) ->
         "n_best": found,
         "flags": sorted(translation.flags),
     }
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)) + "\n"
+    return (
+        _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False, allow_nan=False))
+        + "\n"
+    )
 
 
-def _short(number: float) -> float:
-    """To four places: the fifth depends on the batch."""
-    return round(number, 4)
+def _short(number: float) -> float | None:
+    """To four places: the fifth depends on the batch. JSON has no infinity."""
+    return round(number, 4) if math.isfinite(number) else None

@@ -38,7 +38,6 @@ _FREE = {
         "average",
         "device",
         "processes",
-        "precision",
         "compile",
         "tf32",
         "pin_memory",
@@ -62,7 +61,8 @@ def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
     """Refuse to go on with a recipe, data or an origin that are not the run's."""
     run = recipe.run_folder
     before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run / "recipe.toml"), recipe))
-    bent = {"steps"} if recipe.train.schedule in ("cosine", "linear", "wsd") else set()  # the curve ends there
+    # The curve ends with the budget, and was followed so far as if that were where it was.
+    bent = {"steps", "epochs", "tokens", "flops"} if recipe.train.schedule in ("cosine", "linear", "wsd") else set()
     different = [
         f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"
         for table in ("model", "train")

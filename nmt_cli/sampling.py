@@ -37,6 +37,7 @@ class SubwordSampler:
         self.plain = np.zeros(size, bool)
         self.plain[usable] = True
         self.cache: dict[tuple[bytes, int], list[int]] = {}
+        self.segmentations: dict[tuple[int, ...], tuple[list[list[int]], list[float]]] = {}  # of a unigram model
 
     def sample(self, sentences: Sequence[np.ndarray], seed: int | np.random.Generator) -> list[np.ndarray]:
         """Other ids for the same text."""
@@ -90,10 +91,20 @@ class SubwordSampler:
 
     def cut_unigram(self, word: list[int], random: Random) -> list[int]:
         """One of the likeliest segmentations, with probability proportional to p^rate."""
-        text = "".join(self.processor.id_to_piece(i) for i in word)
-        found = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
-        if not text.startswith(_SPACE) or not found:
-            return word
-        scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in found])
-        weights = np.exp(self.rate * (scores - scores.max()))
-        return random.choices(found, weights.tolist())[0]
+        found, weights = self.likeliest(tuple(word))
+        return random.choices(found, weights)[0]
+
+    def likeliest(self, word: tuple[int, ...]) -> tuple[list[list[int]], list[float]]:
+        """Segmentations, and the weights to choose among them by."""
+        known = self.segmentations.get(word)
+        if known is None:
+            text = "".join(self.processor.id_to_piece(i) for i in word)
+            found = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
+            if not text.startswith(_SPACE) or not found or not found[0]:
+                found = [list(word)]
+            scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in found])
+            known = (found, np.exp(self.rate * (scores - scores.max())).tolist())
+            if len(self.segmentations) >= _MOST_WORDS // VARIANTS:
+                self.segmentations.clear()
+            self.segmentations[word] = known
+        return known

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from nmt_cli.engine import Hypothesis, SearchOptions, length_normalised, longest
 from nmt_cli.model.base import Seq2Seq, Tensors, select
-from nmt_cli.vocab import BOS, EOS, PAD
+from nmt_cli.vocab import BOS, EOS, PAD, UNK
 
 NEVER = float("-inf")
 
@@ -200,7 +200,10 @@ def _step(
     logps, crosses = [], []
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
-        logps.append(penalise(logits.float(), ids[:, 1:], options.repetition_penalty).log_softmax(1))
+        logits = penalise(logits.float(), ids[:, 1:], options.repetition_penalty)
+        if UNK in options.forbidden:  # the others share its probability, as CTranslate2 has it
+            logits[:, UNK] = -math.inf
+        logps.append(logits.log_softmax(1))
         if weights and "cross" in weights:
             crosses.append(weights["cross"][:, -1].float().mean(1))  # the layer that CTranslate2 shows too
     attention = torch.stack(crosses).mean(0) if crosses else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 # Where to cut, best first: after sentences, after clauses, between words.
 _CUTS = (
@@ -13,56 +13,87 @@ _CUTS = (
 )
 
 
-def split_long(text: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    """Parts of at most `limit` pieces each, as `count` counts them; one part, if the text has no more."""
-    return [text] if count(text) <= limit else _split(text, limit, count, _CUTS)
+# Sentences are translated one by one, as the model has learnt it: of a whole paragraph it may drop the rest. What has
+# fewer pieces is hardly one, rather the end of "Mr.".
+_SENTENCE = 8
+
+Spans = Callable[[str], Sequence[tuple[int, int]]]  # what must not be cut, of a text
 
 
-def _split(text: str, limit: int, count: Callable[[str], int], cuts: Sequence[re.Pattern]) -> list[str]:
+def split_long(text: str, limit: int, count: Callable[[str], int], whole: Spans = lambda text: ()) -> list[str]:
+    """Parts of at most `limit` pieces each, as `count` counts them; one part, if the text has no more.
+
+    What `whole` names stays in one part, even if that part is then too long.
+    """
+    return [text] if count(text) <= limit else _split(text, limit, count, whole, _CUTS)
+
+
+def _split(text: str, limit: int, count: Callable[[str], int], whole: Spans, cuts: Sequence[re.Pattern]) -> list[str]:
+    spans = whole(text)
     if not cuts:  # one word of thousands of letters
         middle = len(text) // 2
-        halves = (text[:middle], text[middle:])
-        return [text] if len(text) < 2 else [part for half in halves for part in _halve(half, limit, count)]
+        for start, stop in spans:
+            if start < middle < stop:
+                middle = start or stop
+        halves = [half for half in (text[:middle], text[middle:]) if half]
+        return halves if len(halves) < 2 else [part for half in halves for part in _halve(half, limit, count, whole)]
     ends = [match.end() for match in cuts[0].finditer(text)]
+    ends = [end for end in ends if not any(start < end < stop for start, stop in spans)]
     atoms = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
     sizes = [count(atom) for atom in atoms]
     parts: list[str] = []
     room = 0
     for atom, size in zip(atoms, sizes, strict=True):
         if size > limit:
-            parts += _split(atom, limit, count, cuts[1:])
+            parts += _split(atom, limit, count, whole, cuts[1:])
             room = 0
-        elif size <= room:
+        elif size <= room and (cuts != _CUTS or limit - room < _SENTENCE):
             parts[-1] += atom
             room -= size
         else:
             parts.append(atom)
             room = limit - size
-    return [part.strip() for part in parts]
+    return [part.strip() for part in parts if part.strip()]
 
 
-def _halve(text: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    return [text] if count(text) <= limit else _split(text, limit, count, ())
+def _halve(text: str, limit: int, count: Callable[[str], int], whole: Spans) -> list[str]:
+    return [text] if count(text) <= limit else _split(text, limit, count, whole, ())
 
 
-def cut_loop(ids: Sequence[int], source: Sequence[int], times: int = 4) -> tuple[int, ...] | None:
-    """The same without the repeats, if up to 8 pieces come `times` times in a row or more, and nothing like that is in
-    the source; None, if all is well."""
-    loop = _loop(ids, times)
-    if loop is None or _loop(source, times) is not None:
+TIMES = 4  # that something is written in a row, to be a loop
+NOT_WORDS = 16  # ... that has no letter: 10000 and ..... are none
+
+
+def cut_loop(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int], bool]) -> tuple[int, ...] | None:
+    """The same without the repeats, if something comes TIMES times in a row or more, and more often than anything in
+    the source does; None, if all is well."""
+    if len(ids) - len(set(ids)) < TIMES - 1:
         return None
+    kept: list[int] = []
+    done, most = 0, max((_times(loop) for loop in _loops(source)), default=1)
+    for start, period, stop in _loops(ids):
+        enough = TIMES if any(is_word(index) for index in ids[start : start + period]) else NOT_WORDS
+        if _times((start, period, stop)) >= max(enough, most + 1):
+            kept += ids[done : start + most * period]
+            done = stop
+    return (*kept, *ids[done:]) if done else None
+
+
+def _times(loop: tuple[int, int, int]) -> int:
     start, period, stop = loop
-    rest = cut_loop(ids[stop:], source, times)
-    return (*ids[: start + period], *(ids[stop:] if rest is None else rest))
+    return (stop - start) // period
 
 
-def _loop(ids: Sequence[int], times: int) -> tuple[int, int, int] | None:
-    """Where the first loop starts, its period, and where it stops."""
-    for start in range(len(ids)):
-        for period in range(1, 9):
+def _loops(ids: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Where each loop starts, its period, and where it stops, from left to right."""
+    start = 0
+    while start < len(ids):
+        for period in range(1, (len(ids) - start) // TIMES + 1):
             stop = start + period
             while stop < len(ids) and ids[stop] == ids[stop - period]:
                 stop += 1
-            if stop - start >= times * period:
-                return start, period, stop
-    return None
+            if stop - start >= TIMES * period:
+                yield start, period, stop
+                start = stop - 1
+                break
+        start += 1

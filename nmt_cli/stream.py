@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -12,7 +13,7 @@ Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 COMPANY = 0.02  # seconds that a row waits for others
-FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast
+FIRST, MOST = 64, 1024  # rows of a window, which grows while input is fast and shrinks when it is not
 BLOCK = 256
 AHEAD = 8  # blocks read while a window is at work: memory is bounded whatever the input
 
@@ -24,11 +25,10 @@ def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
     held: list[Row] = []
     size, over = FIRST, False
     while not over or held:
-        patience = None if not held else 0.0
-        deadline = time.monotonic() + COMPANY
+        deadline = time.monotonic() if held else math.inf
         while not over and len(held) < size:
             try:
-                block = ready.get(timeout=patience)
+                block = ready.get(timeout=max(0.0, deadline - time.monotonic()) if held else None)
             except queue.Empty:
                 break
             if block is None:
@@ -39,11 +39,10 @@ def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
                 raise block
             else:
                 held += block
-            patience = max(0.0, deadline - time.monotonic()) if held else None
+                deadline = min(deadline, time.monotonic() + COMPANY)
         if held:
             yield held[:size]
-            held = held[size:]
-            size = min(2 * size, MOST)
+            size, held = min(2 * size, MOST) if len(held) >= size else max(FIRST, size // 2), held[size:]
 
 
 def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:

@@ -25,7 +25,12 @@ def messages() -> Console:
 def _console(terminal: bool, stderr: bool) -> Console:
     # highlight off: rich must not colour every number it meets. soft_wrap is the caller's choice.
     return Console(
-        stderr=stderr, highlight=False, width=None if terminal else _PIPED_WIDTH, no_color=not terminal or None
+        stderr=stderr,
+        highlight=False,
+        width=None if terminal else _PIPED_WIDTH,
+        no_color=not terminal or None,
+        # FORCE_COLOR makes rich take a file for a terminal, and draw progress bars in it.
+        force_terminal=False if stderr and not terminal else None,
     )
 
 

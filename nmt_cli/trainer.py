@@ -38,7 +38,7 @@ from nmt_cli.model.memory import keep_freed_memory
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model_folder import CTRANSLATE2, find_model
 from nmt_cli.optimizer import make_optimizers
-from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
+from nmt_cli.recipe import Recipe, load_recipe, recipe_tables, tables_toml
 from nmt_cli.run import Entry, Log, check_same, data_fingerprint, read_log, remove_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.validation import Validation
@@ -84,6 +84,8 @@ def session(
     with ExitStack() as stack:
         if world.leader:
             data_fingerprint(recipe)  # complain before anything is made or removed
+            if start_from is not None:
+                check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
             if force:
                 remove_run(recipe.run_folder)
@@ -93,6 +95,29 @@ def session(
         if trainer.log is not None:
             stack.callback(trainer.log.close)
         trainer.fit()
+
+
+def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
+    """Can training start from the weights of this run? Asked before another run is removed for it."""
+    folder = find_model(origin)
+    if force and folder.resolve().is_relative_to(recipe.run_folder.resolve()):
+        raise NmtError(
+            f"--force would remove {origin}, from which training is to start", "name another folder with --out"
+        )
+    if not load_vocab(folder / "vocab").same_pieces(load_vocab(recipe.prepared_folder / "vocab")):
+        raise NmtError(
+            f"the data were prepared with another vocabulary than that of {origin}",
+            f"prepare them with --set vocab.reuse={origin}",
+        )
+    # Weights of one shape may still mean something else: other heads, another activation.
+    theirs, ours = (vars(one.model) for one in (load_recipe(folder / "recipe.toml"), recipe))
+    differing = [key for key in ours if key not in theirs or theirs[key] != ours[key]]
+    differing = [f"model.{key}" for key in differing if not key.endswith("dropout")]
+    if differing:
+        raise NmtError(
+            f"{origin} is another model: {', '.join(differing)} differ",
+            f"set them as in {folder / 'recipe.toml'}",
+        )
 
 
 def _nobody(entry: Entry) -> None:
@@ -128,19 +153,16 @@ class Trainer:
         elif start_from is not None:
             self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
-        self.data = ParallelData(
-            recipe.prepared_folder,
-            "train",
-            self.vocab,
-            self.settings.max_length,
-            self.settings.subword_sampling,
-            longest=max(0, recipe.model.max_positions - 1),
-        )
+        limits = (self.settings.max_length, learned_positions(recipe) - 1)
+        longest = min((limit for limit in limits if limit > 0), default=0)
+        self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
         self.valid = Validation.load(recipe, self.vocab)
 
         # 1. The device; a run keeps the precision it began with.
         wanted = self.state.precision or self.settings.precision
         choice = choose_precision(wanted, device) if world.leader else ("fp32", "")
+        if self.state.precision:
+            choice = (choice[0], "as the run began")
         self.compute = Compute(device, *distributed.from_leader(choice, world))
         self.state.precision = self.compute.precision
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.settings.tf32
@@ -178,9 +200,10 @@ class Trainer:
             self.log = Log(self.run, self.state.step, self.settings.tensorboard)
         self.session_began = time.perf_counter()
         self.seconds_before = self.state.seconds
-        self.validated_at = self.window_began = self.now()
+        self.window_began = self.now()
         self.window = Window()
         self.bad_in_a_row = 0
+        self.spent = 0.0  # share of the budget, before the last update
         self.wish = 0  # a signal that this process has had
         self.signal = 0  # ... or one of the others: what all stop for, after the same update
         # Share of the minutes that are over, by the leader's watch.
@@ -189,17 +212,19 @@ class Trainer:
     def adopt(self, origin: Path) -> None:
         """Fine-tuning: another run's weights."""
         folder = find_model(origin)
-        if not load_vocab(folder / "vocab").same_pieces(self.vocab):
-            raise NmtError(
-                f"the data were prepared with another vocabulary than that of {origin}",
-                f"prepare them with --set vocab.reuse={origin}",
-            )
         checkpoint.fill(self.model, checkpoint.load_tensors(folder / "model.safetensors"), folder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def fit(self) -> None:
         self.emit(self.introduction())
+        if self.valid is not None and self.valid.left_out:
+            self.note(
+                f"{self.valid.left_out:,} validation lines have more pieces than the model has positions: left out"
+            )
+        if self.state.processes not in (0, self.world.size):
+            self.note(f"{self.world.size} processes instead of {self.state.processes}: dropout is another from here on")
+        self.state.processes = self.world.size
         reason, ended = self.reason_to_stop(), distributed.from_leader(self.ended, self.world)
         if reason and ended:
             self.emit({"kind": "end", "reason": reason, "already": True})
@@ -245,6 +270,7 @@ class Trainer:
         """One step of the optimiser; returns whether it is time to validate."""
         settings, state, window = self.settings, self.state, self.window
         step = state.step + 1
+        self.spent = max(self.budget().values())
 
         # 1. The next micro-batches, and this process's share of them.
         parts = share(self.stream.take(settings.accumulate), self.world.rank, self.world.size)
@@ -283,7 +309,7 @@ class Trainer:
             sum(batch.source_tokens for batch in batches),
             sum(batch.cells for batch in batches),
             # one clock decides for all
-            self.world.leader and 0 < 60 * settings.valid_minutes <= now - self.validated_at,
+            self.world.leader and 0 < 60 * settings.valid_minutes <= now - self.state.validated_at,
             now / (60 * settings.minutes) if self.world.leader and settings.minutes else 0.0,
             self.wish > 0,
         ]
@@ -303,15 +329,19 @@ class Trainer:
                 for batch, seed in batches:
                     torch.manual_seed(seed)  # dropout depends on the step alone
                     for part in batch.parts(self.state.splits):
-                        with self.compute.autocast():
-                            loss, nll, _ = self.loss(*self.tensors(part))
-                        (loss * scale).backward()
-                        sums += torch.stack([loss.detach(), nll])
+                        sums += self.backward(part, scale)
                 return sums
             except RuntimeError as error:  # torch.OutOfMemoryError is one
                 if not _out_of_memory(error):
                     raise
             self.split_more(max(len(batch.src) for batch, _ in batches))
+
+    def backward(self, part: Batch, scale: float) -> Tensor:
+        """Add to the gradients; a function of its own, so that after a failure nothing holds on to its graph."""
+        with self.compute.autocast():
+            loss, nll, _ = self.loss(*self.tensors(part))
+        (loss * scale).backward()
+        return torch.stack([loss.detach(), nll])
 
     def tensors(self, batch: Batch) -> tuple[Tensor, ...]:
         arrays = (torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out))
@@ -376,8 +406,8 @@ class Trainer:
             torch._foreach_lerp_(list(self.averaged.values()), [own[name] for name in self.averaged], 1 - decay)
 
     def rate(self) -> float:
-        spent = max(self.budget().values())
-        return learning_rate(self.state.step, spent, self.settings, self.recipe.model.dim)
+        """Of the last update: by what was spent before it, so that none is made at a rate of 0."""
+        return learning_rate(self.state.step, self.spent, self.settings, self.recipe.model.dim)
 
     # -- validation and saving ---------------------------------------------------------------------------------------
 
@@ -390,14 +420,12 @@ class Trainer:
             state.best, state.best_step, state.stale = entry["value"], state.step, 0
         else:
             state.stale += 1
-        state.validated = state.step
+        state.validated, state.validated_at = state.step, self.now()
         self.emit({"kind": "valid", **entry, "best": better})
         if better:
             self.save_model(self.averaged, entry)
-        self.save()
-        if better and self.world.leader:
-            checkpoint.point(self.run, "best", self.run / "checkpoints" / f"step-{state.step}")
-        self.validated_at = self.window_began = self.now()
+        self.save(better)
+        state.validated_at = self.window_began = self.now()
 
     def measure(self, weights: dict[str, Tensor] | None) -> Entry:
         """Figures on the validation lines, by all processes. "value" is what best means, higher being better."""
@@ -421,7 +449,7 @@ class Trainer:
             self.validate()
         if self.settings.average < 2 or self.valid is None:
             return
-        names = [folder.name for folder in checkpoint.checkpoints(self.run)[-self.settings.average :]]
+        names = [folder.name for folder in self.validated()[-self.settings.average :]]
         folders = [self.run / "checkpoints" / name for name in distributed.from_leader(names, self.world)]
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
@@ -473,14 +501,21 @@ class Trainer:
         vocab = self.recipe.prepared_folder / "vocab"
         checkpoint.save_model(self.run, weights or self.model.state_dict(), self.recipe, vocab, about)
 
-    def save(self) -> None:
+    def save(self, best: bool = False) -> None:
         """A checkpoint of this step, unless there is one."""
         if self.log is None or (self.run / "checkpoints" / f"step-{self.state.step}").exists():
             return
         self.log.sync()
         self.state.seconds = self.now()
         checkpoint.save_checkpoint(self.run, self.model, self.optimizers, self.averaged, self.state)
-        checkpoint.remove_old(self.run, max(self.settings.keep, self.settings.average))
+        if best:
+            checkpoint.point(self.run, "best", self.run / "checkpoints" / f"step-{self.state.step}")
+        checkpoint.remove_old(self.run, self.validated(), max(self.settings.keep, self.settings.average))
+
+    def validated(self) -> list[Path]:
+        """Checkpoints, oldest first; not those that a signal left between two validations."""
+        steps = {entry["step"] for entry in read_log(self.run) if entry["kind"] == "valid"}
+        return [folder for folder in checkpoint.checkpoints(self.run) if checkpoint.step_of(folder) in steps]
 
     # -- words and figures -------------------------------------------------------------------------------------------
 
@@ -584,6 +619,11 @@ def local_processes(recipe: Recipe, threads: int) -> int:
         most = recipe.train.batch_tokens * recipe.train.accumulate // _SHARE
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
+
+
+def learned_positions(recipe: Recipe) -> int:
+    """How many there are; 0, if the model makes as many as it needs."""
+    return recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
 
 
 def mix(*numbers: int) -> int:

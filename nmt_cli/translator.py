@@ -7,15 +7,18 @@ window of them in step and batches whatever they ask for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 
 from nmt_cli.alignment import Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
-from nmt_cli.glossary import Glossary
+from nmt_cli.errors import NmtError
+from nmt_cli.glossary import Glossary, occurrences
 from nmt_cli.protect import Span, all_there, protected, put_back, spans_by_content, take_out
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.text import is_blank, normalize, one_line
@@ -53,7 +56,7 @@ class Output:
 
 @dataclass
 class Translation:
-    """A line and what became of it. Flags: split, loop, unfinished, restored, glossary, copied."""
+    """A line and what became of it. Flags: split, loop, unfinished, restored, glossary, copied, unscored."""
 
     row: Row
     outputs: list[Output] = field(default_factory=list)
@@ -74,6 +77,7 @@ class Settings:
     protect: bool = True
     align: bool = False
     tokens: bool = False  # log p of every piece, which the fast engine has to ask for
+    longest_given: int = 0  # pieces of a given translation and its source that can be scored, ends included; 0: any
 
 
 class Translator:
@@ -83,9 +87,15 @@ class Translator:
 
         @cache
         def known(character: str) -> bool:
-            return character == " " or UNK not in vocab.source.encode(character)
+            """What is spelt in bytes may be written in bytes, and may not."""
+            ids = vocab.source.encode(character)
+            return character == " " or not any(index == UNK or vocab.source.is_byte(index) for index in ids)
 
-        self.known = known
+        @cache
+        def is_word(index: int) -> bool:
+            return any(map(str.isalpha, vocab.target.id_to_piece(index)))
+
+        self.known, self.is_word = known, is_word
 
     # -- a window of lines -------------------------------------------------------------------------------------------
 
@@ -96,18 +106,23 @@ class Translator:
         for translation in translations:
             programs += [(translation, program) for program in self._programs(translation)]
         finished: list[list[Output]] = [[] for _ in programs]
-        asked = {index: next(program) for index, (_, program) in enumerate(programs)}
+        asked: dict[int, list[Request]] = {index: [] for index in range(len(programs))}
+        answers: Iterator[list[Hypothesis]] = iter(())
         while asked:
-            answers = iter(self._search([request for requests in asked.values() for request in requests]))
             still: dict[int, list[Request]] = {}
             for index, requests in asked.items():
+                program = programs[index][1]
                 try:
-                    still[index] = programs[index][1].send([next(answers) for _ in requests])
+                    still[index] = program.send([next(answers) for _ in requests]) if requests else next(program)
                 except StopIteration as stop:
                     finished[index] = stop.value
             asked = still
+            answers = iter(self._search([request for requests in asked.values() for request in requests]))
+        parts: dict[int, list[list[Output]]] = {}
         for (translation, _), outputs in zip(programs, finished, strict=True):
-            translation.outputs = self._joined(translation.outputs, outputs) if translation.outputs else outputs
+            parts.setdefault(id(translation), []).append(outputs)
+        for translation in translations:
+            translation.outputs = self._joined(parts.get(id(translation), []))
         return translations
 
     def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
@@ -121,19 +136,27 @@ class Translator:
                 found[n] = result
         return found
 
-    def _joined(self, before: list[Output], after: list[Output]) -> list[Output]:
-        """The outputs of two parts of a line, one behind the other."""
+    def _joined(self, parts: list[list[Output]]) -> list[Output]:
+        """The outputs of the parts of a line, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
         joined = []
-        for one, two in zip(before, after, strict=False):
-            shift = len(one.text.split())
+        for outputs in zip(*parts, strict=False):
+            # What was copied has words but no pieces.
+            words = [len(words_of(output.pieces) if output.pieces else output.text.split()) for output in outputs]
+            shifts = accumulate(words, initial=0)
             joined.append(
                 Output(
-                    self.join.join((one.text, two.text)),
-                    one.logprob + two.logprob,
-                    one.length + two.length,
-                    one.pieces + two.pieces,
-                    one.token_logprobs + two.token_logprobs,
-                    (*one.alignment, *((s, t + shift) for s, t in two.alignment)),
+                    self.join.join(output.text for output in outputs if output.text),
+                    sum(output.logprob for output in outputs),
+                    sum(output.length for output in outputs),
+                    tuple(piece for output in outputs for piece in output.pieces),
+                    tuple(logprob for output in outputs for logprob in output.token_logprobs),
+                    tuple(
+                        (s, t + shift)
+                        for output, shift in zip(outputs, shifts, strict=False)
+                        for s, t in output.alignment
+                    ),
                 )
             )
         return joined
@@ -148,25 +171,52 @@ class Translator:
         ids, limit = tuple(self.vocab.source.encode(text)), self.settings.longest_source
         if len(ids) <= limit:
             return [self._segment(text, ids, self._prefix(row), translation, 0)]
-        parts = split_long(text, limit, lambda part: len(self.vocab.source.encode(part)))
+        parts = split_long(text, limit, lambda part: len(self.vocab.source.encode(part)), self._whole)
         translation.parts = len(parts)
         translation.flags.add("split")
         programs, shift = [], 0
         for index, part in enumerate(parts):
             ids, prefix = tuple(self.vocab.source.encode(part)), () if index else self._prefix(row)
             programs.append(self._segment(part, ids, prefix, translation, shift))
-            shift += len(part.split())
+            shift += len(words_of(self.vocab.source.id_to_piece(list(ids))))
         return programs
 
+    def _whole(self, text: str) -> list[tuple[int, int]]:
+        """What a long line is not to be cut in."""
+        return [(span.start, span.stop) for span in [*self._protected(text), *self._terms(text)]]
+
     def _prefix(self, row: Row) -> tuple[int, ...]:
-        return () if is_blank(row.other) else tuple(self.vocab.encode_target([row.other])[0])
+        ids = () if is_blank(row.other) else tuple(self.vocab.encode_target([row.other])[0])
+        if UNK in ids:
+            raise NmtError(
+                f"the prefix of line {row.number} has characters that the model cannot write: {row.other}",
+                "its vocabulary does not have them: leave them out, or leave the line blank",
+            )
+        return ids
+
+    def _terms(self, text: str) -> list[Span]:
+        return self.glossary.find(text) if self.glossary else []
+
+    def _protected(self, text: str) -> list[Span]:
+        """From left to right. Terms of the glossary are translated, unless the model cannot write their translation:
+        then they, too, are taken out and put back."""
+        terms = self._terms(text)
+        spans = protected(text, self.known) if self.settings.protect else []
+        spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
+        return sorted([*spans, *(term for term in terms if not self._writable(term))], key=lambda span: span.start)
+
+    def _writable(self, term: Span) -> bool:
+        return UNK not in self.vocab.target.encode(term.wanted)
 
     def _segment(
         self, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], translation: Translation, shift: int
     ) -> Program:
         """One sentence, or a part of a line: the model's translation, repaired where it lost something."""
-        spans = protected(text, self.known) if self.settings.protect else []
+        spans = self._protected(text)
         translation.source_pieces += len(ids)
+        if len(ids) > self.settings.longest_source:  # only what must not be cut can be so long
+            translation.flags.add("copied")
+            return [Output(one_line(text))]
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
         outputs, flags = self._outputs(ids, found, shift)
@@ -206,7 +256,7 @@ class Translator:
         attention: bool = False,
     ) -> Generator[list[Request], list[list[Hypothesis]], list[Hypothesis]]:
         """Search; a term of the glossary that did not come is forced to, where the model translated it otherwise."""
-        terms = self.glossary.find(text) if self.glossary else []
+        terms = [term for term in self._terms(text) if self._writable(term)]
         attention = attention or self.settings.align or bool(terms)
         number = translation.row.number
         (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
@@ -215,7 +265,9 @@ class Translator:
             written = self.vocab.target.decode(list(best.ids))
             contents = spans_by_content(terms)
             pairs = zip(terms, contents, strict=True)
-            missing = [term for term, content in pairs if content.count_in(written) < contents.count(content)]
+            missing = [
+                term for term, content in pairs if occurrences(content.wanted, written) < contents.count(content)
+            ]
             wanted = [tuple(self.vocab.target.encode(term.wanted)) for term in missing]
             places = [self._place(text, term, best, len(prefix)) for term in missing]
             # One that occurs twice may already stand at one of its places.
@@ -242,7 +294,7 @@ class Translator:
         self, source: tuple[int, ...], found: Sequence[Hypothesis], shift: int
     ) -> tuple[list[Output], set[str]]:
         """The n best, and what is to be said of the first."""
-        cuts = [cut_loop(best.ids, source) for best in found]
+        cuts = [cut_loop(best.ids, source, self.is_word) for best in found]
         flag = "loop" if cuts[0] is not None else "" if found[0].finished else "unfinished"
         outputs = [self._output(source, best, cut, shift) for best, cut in zip(found, cuts, strict=True)]
         return outputs, {flag} - {""}
@@ -280,14 +332,22 @@ class Translator:
     # -- given translations ------------------------------------------------------------------------------------------
 
     def score(self, rows: Sequence[Row]) -> list[Translation]:
-        """The log p of each line's given translation, as one piece, however long it is."""
+        """The log p of each line's given translation, as one piece; nan, if the engine has no room for it."""
         sources = self.vocab.encode_source([row.text for row in rows])
         targets = self.vocab.encode_target([row.other for row in rows])
-        lengths = [len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)]
-        batches = batched(lengths, [False] * len(rows), self.settings.batch_tokens)
+        translations = [Translation(row, source_pieces=len(ids)) for row, ids in zip(rows, sources, strict=True)]
+        limit, scored_rows = self.settings.longest_given, []
+        for n, translation in enumerate(translations):
+            if 0 < limit <= max(len(sources[n]), len(targets[n])):
+                translation.flags.add("unscored")
+                translation.outputs = [Output(one_line(rows[n].other), math.nan, len(targets[n]) + 1)]
+            else:
+                scored_rows.append(n)
+        lengths = [len(sources[n]) + len(targets[n]) + 2 for n in scored_rows]
+        found = batched(lengths, [False] * len(lengths), self.settings.batch_tokens)
+        batches = [[scored_rows[n] for n in batch] for batch in found]
         alpha = self.settings.search.alpha
         jobs = [Job("score", [(sources[n], targets[n]) for n in batch], alpha) for batch in batches]
-        translations = [Translation(row, source_pieces=len(ids)) for row, ids in zip(rows, sources, strict=True)]
         for batch, results in zip(batches, self.workers.run(jobs), strict=True):
             for n, scored in zip(batch, results, strict=True):
                 pieces = tuple(self.vocab.target.id_to_piece(list(scored.ids)))
@@ -301,7 +361,7 @@ class Translator:
 def attention_of(best: Hypothesis, source: int) -> np.ndarray:
     """(T+1,S+1). Of a model without attention, as if it translated word by word: better than nothing."""
     if best.attention is not None:
-        return best.attention
+        return best.attention[:, : source + 1]  # without the padding of its batch
     target = len(best.ids)
     at = np.round(np.linspace(0, source, target + 1)).astype(int)
     return np.eye(source + 1)[at]

@@ -32,6 +32,7 @@ class Validation:
     sources: list[list[int]]
     targets: list[list[int]]
     references: list[str]
+    left_out: int = 0  # lines that are too long for the model
 
     @staticmethod
     def load(recipe: Recipe, vocab: Vocab, split: str = "valid") -> Validation | None:
@@ -45,6 +46,9 @@ class Validation:
         lines = min(len(references), recipe.train.valid_lines or len(references))
         # An empty source has an empty translation without being asked; it says nothing of the model.
         order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))
+        learned = getattr(recipe.model, "positions", "") == "learned"
+        fitting = [n for n in order if not learned or max(len(side[n]) for side in sides) < recipe.model.max_positions]
+        left_out, order = len(order) - len(fitting), fitting
         if not order:
             return None
         return Validation(
@@ -52,6 +56,7 @@ class Validation:
             sources=[sides[0][n].tolist() for n in order],
             targets=[sides[1][n].tolist() for n in order],
             references=[references[n] for n in order],
+            left_out=left_out,
         )
 
     def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: World) -> tuple[float, Scores] | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from nmt_cli.engine import Engine
 from nmt_cli.errors import NmtError
+from nmt_cli.parallel import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def _adopt(engine: Engine) -> None:
     global _engine
     _engine = engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    die_with_parent()
 
 
 def _in_process(job: Job) -> Any:

@@ -9,9 +9,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import contextlib
 import re
+import signal
 import struct
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -89,6 +91,26 @@ def assert_user_error(result: Result, *parts: str) -> None:
     assert "\x1b" not in result.err, result.err
     for part in parts:
         assert part in result.err, (part, result.err)
+
+
+def assert_children_die(process: subprocess.Popen, seconds: float, number: signal.Signals) -> None:
+    """When a process ends by this signal, so many seconds after it has a child."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        process.kill()
+        pytest.skip("no /proc to see children in")
+    deadline = time.monotonic() + 60
+    while not children.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    born = children.read_text().split()
+    assert born
+    process.send_signal(number)
+    process.wait(60)
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() for child in born) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{child}").exists() for child in born)
 
 
 def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str]:

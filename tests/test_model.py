@@ -492,9 +492,12 @@ def test_initialisation():
     torch.manual_seed(3)
     model = build_model(recipe.Transformer(dim=64, ff=192, tie="none"), 500, 500)
     bounds = {"qkv": (64, 64), "keys_values": (64, 64), "query": (64, 64), "inner": (64, 192), "outer": (192, 64)}
+    bounds["output"] = (64, 64)
     for name, parameter in model.named_parameters():
         module, kind = name.split(".")[-2:]
-        if kind == "bias":
+        if name == "output.weight":  # as if it were tied to the embedding
+            assert parameter.std().item() == pytest.approx(64**-0.5, rel=0.05), name
+        elif kind == "bias":
             assert (parameter == 0).all(), name
         elif module in bounds:  # Xavier: a uniform distribution, each fused matrix by itself
             limit = math.sqrt(6 / sum(bounds[module]))

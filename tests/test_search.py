@@ -316,6 +316,18 @@ def test_greedy_is_the_naive_loop(model):
         assert found.score == pytest.approx(total / len(ids), abs=1e-5)
 
 
+@every_model
+def test_the_mark_of_the_unknown_leaves_its_probability_to_the_others(model):
+    for row, (found,) in zip(SRC, search([model], SRC, SearchOptions(forbidden=(UNK,))), strict=True):
+        with torch.no_grad():
+            logits = model(unpadded(row), torch.tensor([[BOS, *found.ids]]))[0]
+        logits[:, UNK] = -math.inf
+        logp = logits.log_softmax(1)
+        assert UNK not in found.ids
+        total = sum(logp[t, token].item() for t, token in enumerate((*found.ids, EOS)))
+        assert found.score == pytest.approx(total / (len(found.ids) + 1), abs=1e-4)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Batches
 
@@ -420,7 +432,7 @@ def without_repeats(ids: tuple[int, ...], n: int) -> bool:
     ("settings", "allowed"),
     [
         ({"min_length": 2}, lambda ids: len(ids) >= 2),
-        ({"forbidden": (UNK, 5)}, lambda ids: not {UNK, 5} & set(ids)),
+        ({"forbidden": (4, 5)}, lambda ids: not {4, 5} & set(ids)),
         ({"no_repeat_ngram": 1}, lambda ids: without_repeats(ids, 1)),
         ({"no_repeat_ngram": 2}, lambda ids: without_repeats(ids, 2)),
         ({"no_repeat_ngram": 3}, lambda ids: without_repeats(ids, 3)),

@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import assert_user_error, on_terminal
+from conftest import assert_children_die, assert_user_error, on_terminal
 from safetensors.torch import load_file
 from test_prepare import corpus
 
 from nmt_cli import batches
 from nmt_cli.batches import BatchStream, MicroBatch, ParallelData, Position, lay_out, make_batch, share
 from nmt_cli.checkpoint import average, checkpoints, load_model, load_state
-from nmt_cli.device import Compute, choose_precision
+from nmt_cli.device import Compute, _trial, choose_precision
 from nmt_cli.distributed import World
 from nmt_cli.files import sha256_of
 from nmt_cli.model.build import build_model
@@ -234,6 +234,7 @@ def test_a_second_ctrl_c_quits_at_once(toy, tmp_path):
         time.sleep(0.2)
     _, err = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT) and "Traceback" not in err  # a shell says 130 to both
+    assert "and saved" not in err  # as after the first
 
 
 def test_a_run_killed_at_its_very_end_is_finished(nmt, toy, tmp_path):
@@ -301,7 +302,7 @@ MISTAKES = [
     (["none-such"], "there is no recipe none-such"),
     (["toy.toml", *sets("train.stpes=5")], "did you mean train.steps?"),
     (["toy.toml", *sets("data.prepared=nowhere")], "there are no prepared data in nowhere"),
-    (["toy.toml", *sets("train.device=cuda")], "train.device = cuda is not there"),
+    (["toy.toml", *sets("train.device=cuda")], "the device cuda is not there"),
     (["toy.toml", "--from", "nowhere"], "there is no model nowhere"),
     (["toy.toml", "--from", "empty"], "empty is not a model"),
     (["toy.toml", *sets("train.max_length=1")], "no training pair has at most 1 pieces"),
@@ -373,8 +374,40 @@ def test_fine_tuning(nmt, toy, tmp_path, prepared):
     refused = nmt("train", toy, "--from", "parent", "--out", "c2", *sets("data.prepared=foreign"))
     assert_user_error(refused, "another vocabulary", "vocab.reuse=parent")
     # another model too
-    refused = nmt("train", toy, "--from", "parent", "--out", "c3", *sets("model.ff=32"))
-    assert_user_error(refused, "are of another model")
+    for change in ("model.ff=32", "model.heads=4", "model.activation=gelu"):
+        refused = nmt("train", toy, "--from", "parent", "--out", "c3", *sets(change))
+        assert_user_error(refused, "parent is another model", change.split("=")[0])
+    # and nothing is removed for what is then refused
+    for options in (("--from", "parent", *sets("model.heads=4")), ("--from", "parent"), ("--from", "nowhere")):
+        assert nmt("train", toy, "--out", "parent", "--force", *options).code == 1
+        assert (tmp_path / "parent/model/model.safetensors").exists()
+
+
+def test_a_run_that_was_moved_goes_on_where_it_is(nmt, toy, tmp_path):
+    assert nmt("train", toy, "--out", "old", *sets("train.steps=10")).code == 0
+    shutil.copytree(tmp_path / "old", tmp_path / "new", symlinks=True)
+    assert nmt("train", "new", *sets("train.steps=20")).code == 0
+    assert checkpoints(tmp_path / "new")[-1].name == "step-20" and checkpoints(tmp_path / "old")[-1].name == "step-10"
+    assert nmt("train", "new", "--out", "newer", *sets("train.steps=5")).code == 0
+    assert checkpoints(tmp_path / "newer")[-1].name == "step-5"
+
+
+def test_what_is_longer_than_learned_positions_is_left_out(nmt, toy, tmp_path):
+    """Of training and of validation, rather than ending it: the toy's sentences have up to 11 pieces."""
+    learned = sets("model.positions=learned", "model.max_positions=10", "data.clean.max_tokens=0", "train.steps=20")
+    result = nmt("train", toy, *learned, *sets("train.subword_sampling=0.3"))
+    assert result.code == 0, result.err
+    assert re.search(r"\d+ validation lines have more pieces than the model has positions", result.err)
+    (start,) = (entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "start")
+    assert 0 < start["pairs"] < 400 and 0 < start["valid"] < 10
+
+
+def test_the_last_update_is_made_too(nmt, toy, tmp_path):
+    """A schedule that ends at 0 has not reached it in its last update."""
+    options = sets("train.schedule=linear", "train.steps=10", "train.warmup=0", "train.lr=1e-3", "train.log_every=1")
+    assert nmt("train", toy, *options).code == 0
+    rates = [entry["lr"] for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "train"]
+    assert rates == pytest.approx([1e-3 * (1 - step / 10) for step in range(10)])
 
 
 def assert_same_weights(one: dict, two: dict, tolerance: float) -> None:
@@ -473,6 +506,14 @@ def test_ctrl_c_while_helpers_start(toy, tmp_path, seconds):
     assert process.returncode == 130 and "Traceback" not in err
 
 
+@pytest.mark.parametrize("seconds", [0.0, 6.0])
+def test_helpers_end_with_their_leader(toy, tmp_path, seconds):
+    """However it dies, and wherever they are."""
+    command = [sys.executable, "-m", "nmt_cli", "train", str(toy), *HELPED, *sets("train.steps=100000")]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert_children_die(process, seconds, signal.SIGKILL)
+
+
 def test_a_killed_worker_goes_on_from_the_last_checkpoint(toy, tmp_path, monkeypatch):
     """torchrun starts all again; the run is as if nothing had happened."""
     marker = tmp_path / "killed"
@@ -521,11 +562,13 @@ def make_trainer(toy):
 
 def test_out_of_memory_halves_the_micro_batch_with_the_same_result(make_trainer, tmp_path):
     def weights(most_rows: int) -> dict:
-        trainer, entries = make_trainer("model.dropout=0", f"train.out={tmp_path}/{most_rows}", "train.steps=4")
-        plain = trainer.loss
+        options = ("model.dropout=0", "train.steps=4", "train.accumulate=2")
+        trainer, entries = make_trainer(f"train.out={tmp_path}/{most_rows}", *options)
+        plain, calls = trainer.loss, count()
 
         def limited(src, tgt_in, tgt_out):
-            if len(src) > most_rows:
+            # the first micro-batch passes, and its gradient must not count twice
+            if next(calls) and len(src) > most_rows:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return plain(src, tgt_in, tgt_out)
 
@@ -600,7 +643,7 @@ def test_validation_by_minutes(make_trainer):
     """On a clock that goes on by 20 seconds whenever someone looks at it."""
     trainer, entries = make_trainer("train.valid_every=1000", "train.valid_minutes=2", "train.steps=20")
     clock = count(0.0, 20.0)
-    trainer.validated_at, trainer.now = 0.0, lambda: next(clock)
+    trainer.now = lambda: next(clock)
     trainer.fit()
     validated = [entry["step"] for entry in entries if entry["kind"] == "valid"]
     assert 3 <= len(validated) < 20 and validated[-1] == 20
@@ -827,7 +870,7 @@ def test_padding_is_below_five_percent():
 def toy_data(prepared):
     """toy_data(0.1) is the toy corpus with BPE-dropout."""
     vocab = load_vocab(prepared / "data/vocab")
-    return lambda sampling=0.0, longest=0: ParallelData(prepared / "data", "train", vocab, 0, sampling, longest)
+    return lambda sampling=0.0, longest=0: ParallelData(prepared / "data", "train", vocab, longest, sampling)
 
 
 @pytest.mark.parametrize("sampling", [0.0, 0.1])
@@ -900,6 +943,38 @@ def test_precision_is_chosen_by_trial_and_never_kills():
     precision, reason = choose_precision("auto", torch.device("cpu"))
     assert precision in ("fp32", "bf16") and reason
     assert choose_precision("fp32", torch.device("cpu"))[0] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "outcome", "chosen", "why"),
+    [
+        (None, 9.0, "fp32", "nothing faster"),
+        ("bf16", "the trial process was killed by SIGILL", "fp32", "SIGILL"),
+        ("bf16", 1.14, "fp32", "1.14x"),
+        ("bf16", 1.16, "bf16", "1.16x"),
+        ("fp16", 2.0, "fp16", "2.00x"),
+    ],
+)
+def test_precision_by_the_outcome_of_the_trial(monkeypatch, candidate, outcome, chosen, why):
+    monkeypatch.setattr("nmt_cli.device._candidate", lambda device: candidate)
+    monkeypatch.setattr("nmt_cli.device._trial", lambda device, precision: outcome)
+    precision, reason = choose_precision("auto", torch.device("cpu"))
+    assert precision == chosen and why in reason
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [
+        ("kill -4 $$", "the trial process was killed by SIGILL"),
+        ("echo 1.5", 1.5),
+        ("echo broken >&2; exit 1", "broken"),
+    ],
+)
+def test_a_trial_that_dies(monkeypatch, write, script, outcome):
+    python = write("python", f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("nmt_cli.device.sys.executable", str(python))
+    assert _trial(torch.device("cpu"), "bf16") == outcome
 
 
 def test_a_precision_that_dies_is_refused(monkeypatch):

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from conftest import assert_user_error
+from conftest import assert_children_die, assert_user_error
 
 from nmt_cli import recipe
 from nmt_cli.batches import make_batch
@@ -30,7 +31,7 @@ from nmt_cli.ct2_engine import CTranslate2Engine
 from nmt_cli.demo.corpus import demo_corpus
 from nmt_cli.engine import Hypothesis, Request, SearchOptions
 from nmt_cli.export import to_ctranslate2, to_hf
-from nmt_cli.glossary import load_glossary
+from nmt_cli.glossary import load_glossary, occurrences
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.build import build_model
 from nmt_cli.protect import protected, put_back, take_out
@@ -124,6 +125,13 @@ def test_nasty_input(nmt, model, data, expected):
     assert result.text == "" or result.text.endswith("\n")
 
 
+def test_marks_of_the_vocabulary_are_text_like_any_other(nmt, model):
+    marks = ["</s>", "<pad>", "<unk>", "<0x0A>", "⁇"]
+    result = nmt("translate", model, stdin=text_of([f"the cat sees {mark} and the dog." for mark in marks]))
+    for mark, line in zip(marks, result.text.splitlines(), strict=True):
+        assert mark in line
+
+
 def test_a_byte_order_mark_is_no_text(nmt, model):
     with_mark, without = (nmt("translate", model, stdin=mark + b"the cat.\n") for mark in (b"\xef\xbb\xbf", b""))
     assert with_mark.text == without.text != ""
@@ -136,10 +144,12 @@ def test_bad_utf8_is_named(nmt, model, write):
 
 
 def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
-    """Promise 5, for both engines; with one rule to stop, one engine's text is the other's."""
-    order = list(range(len(SENTENCES)))
+    """Promise 5, for both engines, also where something is put back; with one rule to stop, one engine's text is the
+    other's."""
+    sentences = [sentence.replace(".", " {x}.") if n % 9 == 0 else sentence for n, sentence in enumerate(SENTENCES)]
+    order = list(range(len(sentences)))
     random.Random(1).shuffle(order)
-    expected = nmt("translate", model, "--patience", 1, stdin=text_of(SENTENCES)).text.splitlines()
+    expected = nmt("translate", model, "--patience", 1, stdin=text_of(sentences)).text.splitlines()
     assert len(set(expected)) > 30
     for engine in ENGINES:
         for options in (["--batch-tokens", 1, "--workers", 1], ["--batch-tokens", 100], ["--batch-tokens", 4000]):
@@ -153,7 +163,7 @@ def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
                 "--engine",
                 engine,
                 *options,
-                stdin=text_of([SENTENCES[n] for n in order]),
+                stdin=text_of([sentences[n] for n in order]),
             )
             assert result.code == 0, result.err
             assert result.text.splitlines() == [expected[n] for n in order], (engine, options)
@@ -219,6 +229,18 @@ def test_memory_is_bounded_on_endless_input(model, engine, some, many):
     assert max(after_a_rest, after_many) < after_some + 60
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_command(model, number):
+    """Or whoever reads the output would wait for its end for ever."""
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", "torch", "--workers", "2"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(b"the cat.\n")
+    process.stdin.flush()
+    assert read_line(process, 60)
+    assert_children_die(process, 0, number)
+    assert process.stdout.read() == b""
+
+
 def test_a_reader_that_leaves_is_no_error(model):
     nmt = f"{sys.executable} -m nmt_cli translate {model} --beam 1"
     script = f"yes 'the cat.' | {nmt} | head -3000 | sort -u | wc -l; echo ${{PIPESTATUS[@]}}"
@@ -247,6 +269,18 @@ def test_windows_do_not_wait_and_pass_errors_on():
         for window in windows(slow()):
             seen.append(window)
     assert seen == [[0], [1], [2]]
+
+
+def test_a_line_waits_for_company_after_a_rest():
+    """From when it came, not from when the last one left; and windows grow only while they are full."""
+
+    def bursts():
+        for burst in range(3):
+            time.sleep(0.3)
+            for n in range(3):
+                yield [(burst, n)]
+
+    assert [len(window) for window in windows(bursts())] == [3, 3, 3]
 
 
 def test_windows_overlap_and_keep_their_order():
@@ -314,7 +348,8 @@ def test_a_long_line_is_split_and_named(nmt, model):
     long = " ".join(SENTENCES[:40])
     result = nmt("translate", model, stdin=text_of(["the cat.", long]))
     assert result.code == 0 and "warning: line 2 is too long for the model: translated in " in result.err
-    assert len(result.text.splitlines()) == 2
+    lines = result.text.splitlines()
+    assert len(lines) == 2 and len(lines[1].split()) > 60  # all of its parts
 
 
 def test_the_parts_of_a_long_line_are_joined(trained):
@@ -354,6 +389,29 @@ def test_split_long(text, parts):
     assert split_long(text, 4, words) == parts
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a b <a b c d e> f g", ["a b", "<a b c d e>", "f g"]),
+        ("<aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa>", ["<aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa>"]),
+        ("bbbbbb<aaaaaaaaaaaaa>bbbbbb", ["bbbbbb", "<aaaaaaaaaaaaa>", "bbbbbb"]),
+        ("<aaaaaaaaaaaaaaaaaa>bbbbbbbbb", ["<aaaaaaaaaaaaaaaaaa>", "bbbbbbbbb"]),
+    ],
+)
+def test_what_must_not_be_cut(text, parts):
+    def whole(part: str) -> list[tuple[int, int]]:
+        return [(match.start(), match.end()) for match in re.finditer("<[^>]*>", part)]
+
+    assert split_long(text, 9, len, whole) == parts
+
+
+def test_an_address_longer_than_the_model_is_copied(nmt, model):
+    address = "https://example.org/" + "/".join(f"seite{n}" for n in range(400))
+    result = nmt("translate", model, stdin=text_of([f"the cat sees {address} and the dog.", address]))
+    assert result.code == 0, result.err
+    assert address in result.text.split("\n")[0] and result.text.split("\n")[1] == address
+
+
 def test_split_long_without_any_place_to_cut():
     parts = split_long("x" * 1001, 10, len)
     assert "".join(parts) == "x" * 1001 and max(map(len, parts)) <= 10
@@ -370,10 +428,16 @@ def test_split_long_without_any_place_to_cut():
         ("ha ha ha ha ha", "he he he he he", None),  # the source does it too
         ("aaaabbbb", "x", "ab"),
         ("", "x", None),
+        ("10000000", "ten million", None),  # as pieces, where digits are split
+        ("wait.....", "wait...", None),
+        ("." * 30, "x", "."),
+        ("price abababababab", "price 100000", "price ababababab"),  # no more often than the source has anything
+        ("x" + 5 * "abcdefghijkl", "y", "xabcdefghijkl"),
+        ("ha ha ha ha ha ha ha ha ", "he he he he ", "ha ha ha ha "),
     ],
 )
 def test_loops(ids, source, expected):
-    found = cut_loop(ids, source)
+    found = cut_loop(ids, source, str.isalpha)
     assert found == (None if expected is None else tuple(expected))
 
 
@@ -461,6 +525,23 @@ def test_a_number_may_be_written_otherwise():
     (span,) = protected("1,234.50 euros", lambda _: True)
     assert span.count_in("1.234,50 Euro") == 1 and span.count_in("1 234,50") == 1
     assert span.count_in("1.234") == 0 and span.count_in("91.234,50") == 0
+    for text in ("call 030 1234 5678 now", "In 1999 12 cats came", "10km, 12th, 250 ml"):
+        spans = protected(text, lambda _: True)
+        assert len(spans) > 1 and all(span.count_in(text) == 1 for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "times"),
+    [
+        ("chat", "le chat et le chaton", 1),
+        ("chien", "Chien et chien", 2),
+        ("猫", "黒猫だ", 1),
+        ("Chat", "le chat", 0),
+        ("c++", "en c++.", 1),
+    ],
+)
+def test_terms_in_a_translation(term, text, times):
+    assert occurrences(term, text) == times
 
 
 @pytest.mark.parametrize(
@@ -496,6 +577,17 @@ def test_where_things_are_put_back(source, target, attention, expected):
         weights[-1] = weights[0]
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]
     assert put_back(pieces, weights, gaps, boundaries, lambda word: word.text) == expected
+
+
+def test_tags_stay_in_their_order():
+    """Whatever the model attends to."""
+    random = np.random.default_rng(1)
+    rest, gaps = take_out("see <b>the cat</b> now", protected("see <b>the cat</b> now", lambda _: True))
+    boundaries = [len(rest[: gap.at].split()) for gap in gaps]
+    for _ in range(50):
+        weights = random.dirichlet([0.3] * 5, 4)
+        text = put_back(["▁a", "▁b", "▁c", "▁d"], weights, gaps, boundaries, lambda word: word.text)
+        assert text.index("<b>") < text.index("</b>")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -642,6 +734,23 @@ def test_terms_are_whole_words_and_the_longest_wins(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_the_glossary_goes_before_protection(nmt, model, write, engine):
+    """A term that the source vocabulary does not know, and one whose translation the target's does not."""
+    terms = write("g.tsv", "北京\tPékin\ndog\t犬\n")
+    text = text_of(["the cat sees 北京 today.", "the dog sees the cat."])
+    result = nmt("translate", model, "--glossary", terms, "--engine", engine, stdin=text)
+    assert result.code == 0, result.err
+    first, second = result.text.splitlines()
+    assert "Pékin" in first and "北京" not in first
+    assert "犬" in second and "⁇" not in second
+
+
+def test_a_prefix_that_cannot_be_written(nmt, model, write):
+    prefixes = write("p.fr", "\n犬 est\n")
+    assert_user_error(nmt("translate", model, "--prefix-file", prefixes, stdin=b"a\nb\n"), "the prefix of line 2")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_workers_keep_the_order(nmt, model, engine):
     options = ("--engine", engine, "--batch-tokens", 100)
     one, three = (nmt("translate", model, *options, "--workers", n, stdin=text_of(SENTENCES)) for n in (1, 3))
@@ -652,6 +761,13 @@ def test_shards_make_up_the_whole(nmt, model, write):
     path = write("x.en", text_of(SENTENCES[:20]))
     whole = nmt("translate", model, path).out
     assert b"".join(nmt("translate", model, path, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+    prefixes = ("--prefix-file", write("p.fr", "le\n" * 20))
+    whole = nmt("translate", model, path, *prefixes).out
+    assert b"".join(nmt("translate", model, path, *prefixes, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+    more = nmt("translate", model, path, "--prefix-file", write("q.fr", "le\n" * 21), "--shard", "3/3")
+    assert more.code == 1 and "q.fr has more lines" in more.err
+    numbered = nmt("translate", model, path, "--shard", "2/4", "--format", "tsv").text.splitlines()
+    assert [line.split("\t")[0] for line in numbered] == ["6", "7", "8", "9", "10"]
 
 
 def test_several_files_are_one_input(nmt, model, write):
@@ -701,6 +817,9 @@ def test_a_bar_for_those_who_watch(model, write, files, total):
         subprocess.run(command, stdin=lines, stdout=screen, stderr=screen, check=True)
     os.close(screen)
     assert "translating" not in os.read(keyboard, 1 << 16).decode()
+    coloured = {**os.environ, "FORCE_COLOR": "1"}  # is no terminal
+    done = subprocess.run([*command, str(source)], capture_output=True, env=coloured, check=True)
+    assert done.stderr == b""
 
 
 MISTAKES = [
@@ -721,8 +840,14 @@ MISTAKES = [
     (["--top-k", 5], "add --sample"),
     (["--temperature", 0.5], "add --sample"),
     (["--type", "int9"], "int9 is none of"),
-    (["--device", "cuda", "--engine", "torch"], "cuda"),
+    (["--device", "cuda", "--engine", "torch"], "the device cuda is not there"),
+    (["--device", "cuda", "--engine", "ctranslate2"], "the device cuda is not there"),
+    (["--device", "cuda:0"], "cuda:0"),
+    (["--forbid", "猫"], "the model has no piece for it"),
+    (["--engine", "ctranslate2", "--repetition-penalty", 1.2], "--repetition-penalty"),
     (["--score-only", "--n-best", 2, "--format", "tsv"], "--score-only goes without"),
+    (["--score-only", "--forbid", "the"], "--score-only goes without"),
+    (["--score-only", "--sample"], "--score-only goes without"),
     (["--max-ratio", "inf"], "max_ratio must be"),
     (["--shard", "²/3"], "not of the form"),
 ]
@@ -756,9 +881,17 @@ def test_the_minimum_length_gives_way_to_the_maximum(nmt, model):
 
 
 def test_a_given_translation_longer_than_the_positions(nmt, model):
-    pair = ("the cat.\t" + "le chat " * 1500 + "\n").encode()
-    assert_user_error(nmt("translate", model, "--score-only", stdin=pair), "more pieces than the exported model")
-    assert float(nmt("translate", model, "--score-only", "--engine", "torch", stdin=pair).text) < 0
+    pairs = ("the cat.\tle chat.\nthe cat.\t" + "le chat " * 1500 + "\n").encode()
+    fast = nmt("translate", model, "--score-only", stdin=pairs)
+    assert fast.code == 0 and "warning: line 2 has more pieces than this engine has positions" in fast.err
+    one, two = fast.text.split()
+    assert float(one) < 0 and two == "nan"
+    json_lines = nmt("translate", model, "--score-only", "--format", "jsonl", stdin=pairs).text.splitlines()
+    assert json.loads(json_lines[1])["n_best"][0]["score"] is None and json.loads(json_lines[1])["flags"] == [
+        "unscored"
+    ]
+    _, two = nmt("translate", model, "--score-only", "--engine", "torch", stdin=pairs).text.split()
+    assert float(two) < 0
 
 
 def test_unknown_characters_by_the_thousand_are_one_span():
@@ -849,6 +982,7 @@ VARIANTS = [
     {"norm": "post", "tie": "all"},
     {"norm": "pre", "tie": "none", "positions": "learned", "activation": "gelu"},
     {"norm": "post", "tie": "target", "positions": "learned", "activation": "swish"},
+    {"norm": "post", "tie": "none"},
 ]
 
 
@@ -879,7 +1013,6 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
         SearchOptions(beam=1),
         SearchOptions(beam=4, n_best=3, alpha=0.7, **wide),
         SearchOptions(beam=5, alpha=1.2, **wide),
-        SearchOptions(beam=3, repetition_penalty=1.3, **wide),
     ):
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
@@ -887,16 +1020,16 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
             # At the longest length CTranslate2 has other rules.
             pairs = [pair for pair in zip(a, b, strict=True) if all(h.finished for found in pair for h in found)]
             assert len(pairs) >= len(sources) / 2
-            for ours, theirs in pairs:
+            widths = [
+                len(r.source) + 1 for r, *p in zip(requests, a, b, strict=True) if all(h.finished for f in p for h in f)
+            ]
+            for (ours, theirs), width in zip(pairs, widths, strict=True):
                 assert [h.ids for h in ours] == [h.ids for h in theirs]
-                if options.repetition_penalty != 1:
-                    continue  # what is scored again for the log p of each piece is scored without
                 assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
                 for one, two in zip(ours, theirs, strict=True):
                     assert one.token_logprobs == pytest.approx(two.token_logprobs, abs=1e-3)
-                    width = two.attention.shape[1]
-                    shown = slice(len(prefix), len(one.ids))  # it has none for a prefix
-                    np.testing.assert_allclose(one.attention[shown, :width], two.attention[shown], atol=1e-4)
+                    assert two.attention.shape == (len(two.ids), width)
+                    np.testing.assert_allclose(one.attention[: len(one.ids), :width], two.attention, atol=1e-4)
     pairs = [(source, source[::-1][:9]) for source in sources]
     for one, two in zip(reference.score(pairs, 0.5), fast.score(pairs, 0.5), strict=True):
         assert one.score == pytest.approx(two.score, abs=1e-4)
@@ -906,7 +1039,7 @@ def test_the_trained_model_in_both_engines(model, trained):
     reference = TorchEngine([model], "cpu")
     fast = CTranslate2Engine(model / "model/ctranslate2", trained.vocab, "float32", "cpu", 1)
     requests = [Request(tuple(ids)) for ids in sorted(trained.vocab.encode_source(SENTENCES), key=len)]
-    options = SearchOptions(n_best=3, patience=1.0)
+    options = SearchOptions(n_best=3, patience=1.0, forbidden=(UNK,))  # as every command has it
     for ours, theirs in zip(reference.translate(requests, options), fast.translate(requests, options), strict=True):
         assert [h.ids for h in ours] == [h.ids for h in theirs]
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
@@ -943,7 +1076,10 @@ def test_options_of_the_search(nmt, model, trained):
     without = pieces("--forbid", banned)
     assert all(plain[0][0] not in found for found in without) and without != plain
     assert min(map(len, pieces("--min-length", 14))) >= 14
-    assert max(map(len, pieces("--max-ratio", 0.2, lines=["the cat."]))) <= 12
+    long = " and ".join(SENTENCES[:3])
+    assert len(pieces("--max-ratio", 0.1, lines=[long])[0]) <= 0.1 * len(trained.vocab.source.encode(long)) + 10
+    assert len(pieces(lines=[long])[0]) > 0.1 * len(trained.vocab.source.encode(long)) + 10
+    assert [len(found) for found in pieces("--alpha", 3)] > [len(found) for found in pieces("--alpha", 0)]
     for found in pieces("--no-repeat-ngram", 1, "--min-length", 14):
         assert len(set(found)) == len(found)
     assert pieces("--repetition-penalty", 5, "--min-length", 14) != pieces("--min-length", 14)
@@ -960,10 +1096,27 @@ def test_sampling_through_the_command(nmt, model):
     assert drawn("--top-k", 1) == drawn("--top-p", 0.001) == drawn("--temperature", 0.01) == greedy
 
 
-def test_ensembles(nmt, model, tmp_path):
+def test_ensembles(nmt, model, trained, tmp_path):
     both = nmt("translate", model, "--ensemble", model, stdin=text_of(SENTENCES[:4]))
     assert both.code == 0, both.err
     assert both.text == nmt("translate", model, "--engine", "torch", stdin=text_of(SENTENCES[:4])).text
+    # Another model: each probability is the mean of the two.
+    second = briefly_trained(trained, max_positions=300)
+    save_model(tmp_path / "second", second.model.state_dict(), second.recipe, model / "model/vocab", {})
+    pairs = text_of([f"{pair[0]}\t{pair[1]}" for pair in TEST[:4]])
+    scored = {}
+    for name, options in {
+        "one": [model],
+        "two": [tmp_path / "second"],
+        "both": [model, "--ensemble", tmp_path / "second"],
+    }.items():
+        result = nmt(
+            "translate", *options, "--score-only", "--engine", "torch", "--format", "jsonl", "--tokens", stdin=pairs
+        )
+        assert result.code == 0, result.err
+        scored[name] = [json.loads(line)["n_best"][0]["token_logprobs"] for line in result.text.splitlines()]
+    for one, two, both in zip(scored["one"], scored["two"], scored["both"], strict=True):
+        assert both == pytest.approx(np.log((np.exp(one) + np.exp(two)) / 2), abs=1e-3)
     other = tmp_path / "other"
     shutil.copytree(model / "model", other)
     proto = bytearray((other / "vocab/joint.model").read_bytes())
@@ -1022,6 +1175,8 @@ def test_force_replaces_nothing_else(nmt, model, tmp_path):
     refused = nmt("export", model, "--to", "hf", "--out", "precious", "--force")
     assert_user_error(refused, "something else than an exported model")
     assert (tmp_path / "precious/thesis.txt").read_text() == "years"
+    (tmp_path / "precious/config.json").write_text("{}")  # many programs have one
+    assert_user_error(nmt("export", model, "--to", "hf", "--out", "precious", "--force"), "something else")
     assert_user_error(nmt("translate", model, "--out", "precious", "--force", stdin=b"the cat.\n"), "is a folder")
     (tmp_path / "old.fr").write_text("old")
     (tmp_path / "link.fr").symlink_to("old.fr")
@@ -1080,8 +1235,10 @@ def test_export_to_hf_by_command(nmt, model, trained, tmp_path, monkeypatch):
     assert exported.code == 0, exported.err
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
-    greedy = ("--beam", 1, "--no-protect", "--engine", "torch")
-    ours = nmt("translate", model, *greedy, stdin=text_of(SENTENCES[:5])).text.splitlines()
+    requests = [Request(tuple(ids)) for ids in trained.vocab.encode_source(SENTENCES[:5])]
+    options = SearchOptions(beam=1, forbidden=(UNK,))
+    found = [TorchEngine([model], "cpu").translate([request], options)[0][0] for request in requests]
+    ours = [trained.vocab.target.decode(list(best.ids)) for best in found]
     with torch.no_grad():
         for sentence, expected in zip(SENTENCES[:5], ours, strict=True):
             inputs = tokenizer(sentence, return_tensors="pt")

@@ -45,7 +45,8 @@ def export(
     folder = find_model(model) / CTRANSLATE2 if out is None else out
     if folder.exists() and not force:
         raise NmtError(f"{folder} exists", "--force replaces it")
-    if folder.exists() and not (folder / "config.json").is_file() and any(folder.iterdir()):
+    ours = (folder / "config.json").is_file() and any((folder / name).is_file() for name in ("model.bin", "source.spm"))
+    if folder.exists() and not ours and any(folder.iterdir()):
         raise NmtError(f"{folder} holds something else than an exported model", "name another folder")
 
     from nmt_cli.checkpoint import load_model
@@ -56,4 +57,4 @@ def export(
         to_ctranslate2(trained, folder, None if type == "float32" else type)
     else:
         to_hf(trained, folder)
-    messages().print(f"written to {folder}", soft_wrap=True)
+    messages().print(f"written to {folder}", soft_wrap=True, markup=False)

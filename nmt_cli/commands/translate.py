@@ -28,6 +28,13 @@ class EngineName(str, Enum):
     ctranslate2 = "ctranslate2"
 
 
+class Device(str, Enum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
 def translate(
     model: Annotated[Path, typer.Argument(help="Folder of a run, or of a model.")],
     inputs: Annotated[
@@ -93,7 +100,7 @@ def translate(
     ensemble: Annotated[list[Path] | None, _engine(help="Average with this model too; may be repeated.")] = None,
     engine: Annotated[EngineName, _engine(help="auto: ctranslate2 where it can do what is asked.")] = EngineName.auto,
     type: Annotated[str, _engine(help="Of ctranslate2: float32, int8, int16, float16 ...")] = "auto",
-    device: Annotated[str, _engine(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[Device, _engine(help="Where to compute.")] = Device.auto,
     workers: Annotated[int, _engine(min=0, help="Processes or replicas; 0: one for each core.")] = 0,
     batch_tokens: Annotated[int, _engine(min=0, help="Source pieces translated together; 0: what is fast.")] = 0,
     stats: Annotated[bool, _engine("--stats", help="Speed, start-up time and memory, on stderr.")] = False,
@@ -128,18 +135,22 @@ def translate(
     from nmt_cli.stream import overlapped, windows
     from nmt_cli.translator import Settings, Translator
 
-    check_formats(format.value, n_best, align, tokens, score_only, target, prefix_file)
+    searches = bool(prefix_file or glossary or forbid or sample)
+    check_formats(format.value, n_best, align, tokens, score_only, target, searches)
     folder = open_model(model)
     defaults, vocab, architecture = folder.recipe.translate, folder.vocab, folder.recipe.model
+    folders = [folder, *map(open_model, ensemble or ())]
+    positions = [one.recipe.model.max_positions for one in folders if one.recipe.model.max_positions]
     if align and isinstance(architecture, Rnn) and architecture.attention == "none":
         raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
+    learned = any(getattr(one.recipe.model, "positions", "") == "learned" for one in folders)
     options = SearchOptions(
         beam=max(defaults.beam, n_best) if beam is None else beam,
         n_best=n_best,
         alpha=defaults.alpha if alpha is None else alpha,
         patience=math.inf if patience is None else patience,
         max_ratio=defaults.max_ratio if max_ratio is None else max_ratio,
-        max_length=folder.recipe.model.max_positions,
+        max_length=min(positions, default=0),
         min_length=min_length,
         forbidden=forbidden_pieces(forbid or [], vocab),
         no_repeat_ngram=no_repeat_ngram,
@@ -153,14 +164,21 @@ def translate(
     check_sampling(options)
     terms = load_glossary(glossary, vocab.normalization) if glossary else None
     rows = read_rows(inputs or [], prefix_file or target, score_only and target is None, shard)
-    wish = EngineWish(engine.value, type, device, workers)
+    wish = EngineWish(engine.value, type, device.value, workers)
     with (
         open_output(out, force) as stream,
         start_workers(folder, tuple(ensemble or ()), options, wish) as started,
         reporting(stream, inputs or [], shard is not None) as report,
     ):
         settings = Settings(
-            options, batch_tokens or started.engine.batch_tokens, folder.longest_source, protect, align, tokens
+            options,
+            batch_tokens or started.engine.batch_tokens,
+            min(one.longest_source for one in folders),
+            protect,
+            align,
+            tokens,
+            # The torch engine makes as many positions as it needs, unless they were learnt.
+            min(positions, default=0) if started.engine.name == "ctranslate2" or learned else 0,
         )
         translator = Translator(started, vocab, settings, terms)
         render = renderer(format.value, options.alpha, align, tokens, score_only)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from nmt_cli.alignment import SPACE
 from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_file
@@ -20,9 +21,9 @@ from nmt_cli.vocab import EOS, UNK, Vocab
 
 
 def check_formats(
-    form: str, n_best: int, align: bool, tokens: bool, score_only: bool, target: Path | None, prefix: Path | None
+    form: str, n_best: int, align: bool, tokens: bool, score_only: bool, target: Path | None, searches: bool
 ) -> None:
-    """Options that make no sense together are refused, not passed over."""
+    """Options that make no sense together are refused, not passed over. `searches`: some are for a search only."""
     if form == "text" and (n_best > 1 or align):
         asked = f"--n-best {n_best}" if n_best > 1 else "--align"
         raise NmtError(f"{asked} does not fit on one line of text", "add --format jsonl or --format tsv")
@@ -30,8 +31,9 @@ def check_formats(
         raise NmtError("--tokens is only in jsonl", "add --format jsonl")
     if target is not None and not score_only:
         raise NmtError("--target gives translations to score", "add --score-only")
-    if score_only and (prefix is not None or n_best > 1 or align):
-        raise NmtError("--score-only goes without --prefix-file, --n-best and --align", "leave them out")
+    if score_only and (searches or n_best > 1 or align):
+        named = "--prefix-file, --glossary, --forbid, --sample, --n-best and --align"
+        raise NmtError(f"--score-only goes without {named}", "leave them out")
 
 
 def check_sampling(options: SearchOptions) -> None:
@@ -41,8 +43,13 @@ def check_sampling(options: SearchOptions) -> None:
 
 def forbidden_pieces(texts: list[str], vocab: Vocab) -> tuple[int, ...]:
     """The pieces that these texts consist of, and the mark of the unknown, which is never a translation."""
-    found = {index for text in texts for index in vocab.encode_target([text])[0]}
-    return tuple(sorted({UNK, *found} - {EOS}))
+    found = {UNK}
+    for text in texts:
+        pieces = set(vocab.encode_target([text])[0]) - {EOS, UNK, vocab.target.piece_to_id(SPACE)}
+        if not pieces:
+            raise NmtError(f"--forbid {text!r}: the model has no piece for it, and never writes it", "leave it out")
+        found |= pieces
+    return tuple(sorted(found))
 
 
 @contextmanager
@@ -106,6 +113,7 @@ _NAMED = 20  # warnings of a kind that name their lines
 _WARNINGS = {
     "split": "line {line} is too long for the model: translated in {parts} parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
+    "unscored": "line {line} has more pieces than this engine has positions: no score; --engine torch may have more",
     "unfinished": "line {line}: the translation reached its longest length and may be cut off",
 }
 

@@ -17,7 +17,7 @@ class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
         dropped = min(max(round(p * STEPS), 1), STEPS - 1)
-        # Eight bytes a draw, from torch's global generator, whose state a checkpoint saves.
+        # Eight bytes a draw, from torch's global generator, which is seeded for each update.
         draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         mask = draws.view(torch.uint8)[: x.numel()].ge_(dropped).view(x.shape)
         ctx.save_for_backward(mask)
