@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import sacrebleu
@@ -60,6 +61,20 @@ def bare(run: Path, text: Path, out: Path, patience: str, batch: tuple[str, str]
     vocab = next(folder.path.glob("vocab/joint.model"), folder.path / "vocab/source.model")
     command = [sys.executable, "-c", BARE, folder.ctranslate2, vocab, text, out, str(cores()), patience, *batch]
     return figures(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+
+
+def first_line(run: Path) -> float:
+    """Seconds from the start of the process to its first line, while its input is still open."""
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(run)]
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"A man.\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        seconds = time.perf_counter() - began
+        process.stdin.close()
+    return seconds
 
 
 def figures(line: str) -> tuple[float, int]:
@@ -125,6 +140,10 @@ def main() -> None:
             spent, peak = systems[system](texts[LINES // 10])
             grown = statistics.median(seconds[system]) / spent
             print(f"{system}: 10 times the lines take {grown:.1f} times as long, {memory[system]} MB after {peak} MB")
+        waits = sorted(first_line(run) for _ in range(6))
+        print(
+            f"the first line, from the start of the process: {waits[0]:.2f} to {waits[-1]:.2f} s in {len(waits)} runs"
+        )
 
 
 if __name__ == "__main__":

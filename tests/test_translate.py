@@ -254,7 +254,7 @@ def test_windows_grow_and_lose_nothing():
     blocks = [rows[n : n + 3000] for n in range(0, len(rows), 3000)]
     cut = list(windows(blocks))
     assert [row for window in cut for row in window] == rows
-    assert len(cut[0]) <= 64 and max(map(len, cut)) <= 4096 and len(cut) < 20
+    assert len(cut[0]) <= 64 and max(map(len, cut)) <= 1024 and len(cut) < 30
 
 
 def test_windows_do_not_wait_and_pass_errors_on():
