@@ -25,7 +25,7 @@ def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
     held: list[Row] = []
     size, over = FIRST, False
     while not over or held:
-        deadline = time.monotonic() if held else math.inf
+        deadline = time.monotonic() + COMPANY if held else math.inf
         while not over and len(held) < size:
             try:
                 block = ready.get(timeout=max(0.0, deadline - time.monotonic()) if held else None)
