@@ -83,7 +83,8 @@ class ParallelData:
         # EOS is one more on each side
         self.lengths = np.stack([self.source.lengths, self.target.lengths], 1).astype(np.int32) + 1
         longer = self.lengths.max(1, initial=0)
-        self.used = np.flatnonzero(longer <= max_length + 1) if max_length else np.arange(len(self.source))
+        used = np.flatnonzero(longer <= max_length + 1) if max_length else np.arange(len(self.source))
+        self.used = used.astype(np.uint32)  # 4 bytes a pair, and 4 for the order of an epoch
         if not len(self.used):
             raise NmtError(f"no training pair has at most {max_length} pieces a side", "raise train.max_length")
 

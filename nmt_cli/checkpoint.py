@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from nmt_cli import __version__
 from nmt_cli.batches import Position
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder, read_json, sync
+from nmt_cli.files import new_folder, read_json, replace_file, sync
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model_folder import open_model
@@ -80,9 +80,18 @@ def save_checkpoint(
         save_file(_optimizer_tensors(model, optimizers), aside / "optimizer.safetensors")
         if averaged is not None:
             save_file(_on_cpu(averaged), aside / "averaged.safetensors")
-        write_text(aside / "state.json", json.dumps(asdict(state), indent=1) + "\n")
+        write_text(aside / "state.json", _json(state))
     point(run, "last", folder)
     return folder
+
+
+def save_state(run: Path, state: State) -> None:
+    """In the checkpoint of its step, which is there."""
+    replace_file(run / "checkpoints" / f"step-{state.step}" / "state.json", _json(state))
+
+
+def _json(state: State) -> str:
+    return json.dumps(asdict(state), indent=1) + "\n"
 
 
 def point(run: Path, name: str, folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -67,6 +68,7 @@ def main() -> NoReturn:
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # whatever the locale says
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(prog_name="nmt", standalone_mode=False) or 0
         sys.stdout.flush()  # now, while a full disk can still be reported
@@ -94,6 +96,11 @@ def main() -> NoReturn:
         command = context.command_path if context else "nmt"
         code = _complain(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
     _leave(code)
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    """Leave as after Ctrl-C: what was being written aside is removed."""
+    sys.exit(128 + number)
 
 
 _SIGPIPE = 141  # as if killed by SIGPIPE: the reader has seen enough, and nobody need be told

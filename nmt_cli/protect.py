@@ -40,6 +40,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # most lines have none of these, which is soon seen
 _MARKS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -68,18 +69,19 @@ class Span:
 
 def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
     """The spans of a line, from left to right; `known` says whether the vocabulary has a character."""
-    spans = [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
-    spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
-    spans += _unknown(text, known)
+    spans = _unknown(text, known)
+    if _CANDIDATE.search(text):
+        spans += [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
+        spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
     return without_overlaps(spans)
 
 
 def _unknown(text: str, known: Callable[[str], bool]) -> list[Span]:
     """Runs of unknown characters. An unknown letter is known by the word that it stands in: the rest of a name is no
     use without it."""
-    unknown = [not known(character) for character in text]
-    if not any(unknown):
+    if all(map(known, set(text))):
         return []
+    unknown = [not known(character) for character in text]
     spans = [Span(word.start(), word.end(), word[0]) for word in _WORD.finditer(text)]
     spans = [span for span in spans if any(unknown[span.start : span.stop])]
     for span in spans:

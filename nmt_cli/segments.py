@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 # Where to cut, best first: after sentences, after clauses, between words.
@@ -17,7 +18,7 @@ _CUTS = (
 # fewer pieces is hardly one, rather the end of "Mr.".
 _SENTENCE = 8
 
-Spans = Callable[[str], Sequence[tuple[int, int]]]  # what must not be cut, of a text
+Spans = Callable[[str], Sequence[tuple[int, int]]]  # what must not be cut of a text, from left to right
 
 
 def split_long(text: str, limit: int, count: Callable[[str], int], whole: Spans = lambda text: ()) -> list[str]:
@@ -37,8 +38,10 @@ def _split(text: str, limit: int, count: Callable[[str], int], whole: Spans, cut
                 middle = start or stop
         halves = [half for half in (text[:middle], text[middle:]) if half]
         return halves if len(halves) < 2 else [part for half in halves for part in _halve(half, limit, count, whole)]
+    starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
     ends = [match.end() for match in cuts[0].finditer(text)]
-    ends = [end for end in ends if not any(start < end < stop for start, stop in spans)]
+    before = [bisect_left(starts, end) for end in ends]  # how many spans begin before it
+    ends = [end for end, number in zip(ends, before, strict=True) if not number or stops[number - 1] <= end]
     atoms = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
     sizes = [count(atom) for atom in atoms]
     parts: list[str] = []

@@ -1,8 +1,8 @@
 """Binarised text: the ids of all sentences end to end in one flat file, and where each begins in another.
 
 Written once by `nmt prepare`, then memory-mapped: opening is instant, processes share the pages, and memory does not
-grow with the corpus. Files are NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more
-than sentences), little-endian.
+grow with the corpus, but for what training keeps of each pair: two lengths and two numbers, 16 bytes. Files are
+NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than sentences), little-endian.
 """
 
 from __future__ import annotations

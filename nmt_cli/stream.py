@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 COMPANY = 0.02  # seconds that a row waits for others
-FIRST, MOST = 64, 1024  # rows of a window, which grows while input is fast and shrinks when it is not
+FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast and shrinks when it is not
 BLOCK = 256
 AHEAD = 8  # blocks read while a window is at work: memory is bounded whatever the input
 

@@ -457,6 +457,9 @@ class Trainer:
         self.emit({"kind": "average", **entry, "of": names, "best": better})
         if better:
             self.save_model(mean, entry)
+            self.state.best = entry["value"]  # to be beaten, if the run is continued
+            if self.world.leader:
+                checkpoint.save_state(self.run, self.state)
 
     def export(self) -> None:
         """The model for the fast engine too, where it can express it."""

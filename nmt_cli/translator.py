@@ -183,7 +183,7 @@ class Translator:
 
     def _whole(self, text: str) -> list[tuple[int, int]]:
         """What a long line is not to be cut in."""
-        return [(span.start, span.stop) for span in [*self._protected(text), *self._terms(text)]]
+        return sorted({(span.start, span.stop) for span in [*self._protected(text), *self._terms(text)]})
 
     def _prefix(self, row: Row) -> tuple[int, ...]:
         ids = () if is_blank(row.other) else tuple(self.vocab.encode_target([row.other])[0])

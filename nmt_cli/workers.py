@@ -72,6 +72,7 @@ def _adopt(engine: Engine) -> None:
     global _engine
     _engine = engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's own word for it
     die_with_parent()
 
 

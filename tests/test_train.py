@@ -682,6 +682,14 @@ def test_weight_decay_is_on_matrices_only(optimizer):
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=1e-5)
 
 
+def test_a_better_average_is_to_be_beaten(make_trainer, tmp_path):
+    trainer, _ = make_trainer("train.steps=20", "train.average=2")
+    values = iter([1.0, 2.0, 5.0])
+    trainer.measure = lambda weights: {"value": next(values), "lines": 1, "seconds": 0.0}
+    trainer.fit()
+    assert load_state(checkpoints(tmp_path / "runs/toy")[-1]).best == 5.0
+
+
 def test_moving_average_follows_its_formula(make_trainer):
     trainer, _ = make_trainer("train.ema=0.7")
     expected = {name: tensor.double().clone() for name, tensor in trainer.model.state_dict().items()}

@@ -254,7 +254,7 @@ def test_windows_grow_and_lose_nothing():
     blocks = [rows[n : n + 3000] for n in range(0, len(rows), 3000)]
     cut = list(windows(blocks))
     assert [row for window in cut for row in window] == rows
-    assert len(cut[0]) <= 64 and max(map(len, cut)) <= 1024 and len(cut) < 30
+    assert len(cut[0]) <= 64 and max(map(len, cut)) <= 4096 and len(cut) < 20
 
 
 def test_windows_do_not_wait_and_pass_errors_on():
@@ -774,6 +774,22 @@ def test_several_files_are_one_input(nmt, model, write):
     one, two = write("1.en", text_of(SENTENCES[:3])), write("2.en", text_of(SENTENCES[3:5]))
     found = nmt("translate", model, one, two)
     assert found.text == nmt("translate", model, "-", stdin=text_of(SENTENCES[:5])).text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_leaves_nothing_behind(model, tmp_path, engine, number):
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine, "--out", "out.fr"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"the cat.\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(1)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number and b"Traceback" not in process.stderr.read()
+    assert not list(tmp_path.iterdir())
 
 
 def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
