@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import TypeVar
@@ -84,6 +85,7 @@ def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World
     with ExitStack() as stack:
         store = stack.enter_context(tempfile.TemporaryDirectory()) + "/store"
         helpers: list[_Helper] = []
+        resource_tracker.ensure_running()  # else the first helper starts it, which would end the deafness
         with _deaf():
             for rank in range(1, size):
                 listener, speaker = context.Pipe(duplex=False)
