@@ -355,6 +355,11 @@ class Recipe:
         return self.train.out
 
     @property
+    def learned_positions(self) -> int:
+        """How many the model has; 0, if it makes as many as it needs."""
+        return self.model.max_positions if getattr(self.model, "positions", "") == "learned" else 0
+
+    @property
     def prepared_folder(self) -> Path:
         return self.data.prepared or self.run_folder / "data"
 

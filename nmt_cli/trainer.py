@@ -153,7 +153,7 @@ class Trainer:
         elif start_from is not None:
             self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
-        limits = (self.settings.max_length, learned_positions(recipe) - 1)
+        limits = (self.settings.max_length, recipe.learned_positions - 1)
         longest = min((limit for limit in limits if limit > 0), default=0)
         self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
         self.valid = Validation.load(recipe, self.vocab)
@@ -622,11 +622,6 @@ def local_processes(recipe: Recipe, threads: int) -> int:
         most = recipe.train.batch_tokens * recipe.train.accumulate // _SHARE
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
-
-
-def learned_positions(recipe: Recipe) -> int:
-    """How many there are; 0, if the model makes as many as it needs."""
-    return recipe.model.max_positions if getattr(recipe.model, "positions", "") == "learned" else 0
 
 
 def mix(*numbers: int) -> int:

@@ -143,7 +143,7 @@ def translate(
     positions = [one.recipe.model.max_positions for one in folders if one.recipe.model.max_positions]
     if align and isinstance(architecture, Rnn) and architecture.attention == "none":
         raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
-    learned = any(getattr(one.recipe.model, "positions", "") == "learned" for one in folders)
+    learned = any(one.recipe.learned_positions for one in folders)
     options = SearchOptions(
         beam=max(defaults.beam, n_best) if beam is None else beam,
         n_best=n_best,
