@@ -37,7 +37,7 @@ overwrite: true
 data: {{corpus: {{path_src: {folder}/train.en, path_tgt: {folder}/train.de}}}}
 save_model: {folder}/onmt-model
 train_steps: 100000
-report_every: 10
+report_every: {every}
 valid_steps: 1000000
 save_checkpoint_steps: 1000000
 model_dtype: fp32
@@ -81,7 +81,7 @@ def prepare(folder: Path, data: Path, onmt: Path) -> None:
             " ".join(vocab.encode(line, out_type=str)) + "\n" for line in read_lines(data / f"train.{language}.gz")
         ]
         (folder / f"train.{language}").write_text("".join(lines), encoding="utf-8")
-    (folder / "onmt.yaml").write_text(CONFIG.format(folder=folder, tokens=1024))
+    (folder / "onmt.yaml").write_text(CONFIG.format(folder=folder, tokens=1024, every=10))
     build = [onmt / "onmt_build_vocab", "-config", folder / "onmt.yaml", "-n_sample", "-1"]
     subprocess.run(build, check=True, capture_output=True)
     kept = [line for line in (folder / "onmt.vocab").read_text(encoding="utf-8").split("\n") if len(line.split()) == 2]
@@ -89,7 +89,7 @@ def prepare(folder: Path, data: Path, onmt: Path) -> None:
 
 
 def theirs(folder: Path, onmt: Path, tokens: int) -> list[float]:
-    (folder / "onmt.yaml").write_text(CONFIG.format(folder=folder, tokens=tokens))
+    (folder / "onmt.yaml").write_text(CONFIG.format(folder=folder, tokens=tokens, every=10 * 1024 // tokens))
     command = ["timeout", "-s", "INT", str(SECONDS + 10), onmt / "onmt_train", "-config", folder / "onmt.yaml"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     return [float(rate) for rate in re.findall(r"\d+/\s*(\d+) tok/s", said)][2:]  # source/target
