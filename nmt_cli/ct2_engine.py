@@ -76,10 +76,14 @@ class CTranslate2Engine:
             # asked again.
             if limit < max(limits) and any(len(best.ids) >= limit - 1 for best in found[index]):
                 found[index] = self._translate([request], options, limit)[0]
-            # Who was stopped by the limit has no EOS in his score yet; and no search tells the log p of single tokens.
-            if request.tokens or not all(best.finished for best in found[index]):
+            # Who was stopped by the limit has no EOS in his score yet, and may have driven out one that had an end.
+            cut_off = not all(best.finished for best in found[index])
+            if cut_off and options.n_best < options.beam:
+                found[index] = self._translate([request], replace(options, n_best=options.beam), limit)[0]
+            # No search tells the log p of single tokens, nor that of a prefix.
+            if cut_off or request.tokens or request.free < len(request.prefix):
                 scored = [self._scored(request, best, options) for best in found[index]]
-                found[index] = sorted(scored, key=lambda best: -best.score)
+                found[index] = sorted(scored, key=lambda best: -best.score)[: options.n_best]
         return self._attended(requests, found) if requests[0].attention else found
 
     def _attended(self, requests: Sequence[Request], found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
@@ -106,21 +110,23 @@ class CTranslate2Engine:
 
     def _scored(self, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
         (scored,) = self.score([(request.source, best.ids)], options.alpha)
-        given = len(request.prefix)
-        logprobs = (*([0.0] * given), *scored.token_logprobs[given:])
+        logprobs = (*([0.0] * request.free), *scored.token_logprobs[request.free :])
         total = sum(logprobs)
         score = length_normalised(total, len(logprobs), options.alpha)
         return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
+        patience = PATIENCE if math.isinf(options.patience) else options.patience
+        # With no length penalty it stops at n ended ones when the best has ended, whether or not another could be n-th.
+        penalty = options.alpha or (1e-9 if options.n_best > 1 else 0.0)
         with _positions():
             results = self.translator.translate_batch(
                 [self._source(request.source) for request in requests],
                 [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
                 beam_size=options.beam,
-                patience=1 if options.beam == 1 else PATIENCE if math.isinf(options.patience) else options.patience,
+                patience=1 if options.beam == 1 else options.enough(patience) / options.beam,
                 num_hypotheses=options.n_best,
-                length_penalty=options.alpha,
+                length_penalty=penalty,
                 disable_unk=UNK in options.forbidden,
                 max_input_length=0,
                 max_decoding_length=limit - 1,  # EOS is not counted there

@@ -63,6 +63,10 @@ class SearchOptions:
         ]
         return [(name, wanted) for name, wanted, fine in checks if not fine]
 
+    def enough(self, patience: float) -> int:
+        """Ended hypotheses with which a search of this patience stops; rounded as in CTranslate2."""
+        return max(self.n_best, math.floor(patience * self.beam + 0.5))
+
     @property
     def width(self) -> int:
         """K: the hypotheses of a sentence."""
@@ -86,9 +90,14 @@ class Request:
 
     source: tuple[int, ...]  # without EOS
     prefix: tuple[int, ...] = ()  # how the translation has to begin
+    given: int | None = None  # pieces of the prefix that cost nothing; the others cost what the model says; None: all
     number: int = 0
     attention: bool = False
     tokens: bool = False  # log p of each token is wanted too
+
+    @property
+    def free(self) -> int:
+        return len(self.prefix) if self.given is None else self.given
 
 
 class Engine(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
@@ -12,22 +13,62 @@ from nmt_cli.text import UNSPACED, Normalization, normalize, read_lines, split_t
 
 
 @dataclass(frozen=True)
+class Term(Span):
+    """A term in a line, and its translation, which counts as whole words."""
+
+    def count_in(self, text: str) -> int:
+        """At the beginning of a sentence it may have a capital."""
+        return len(self._pattern.findall(text))
+
+    def without(self, text: str, count: int) -> str:
+        return self._pattern.sub("\0", text, count)
+
+    @property
+    def _pattern(self) -> re.Pattern:
+        return re.compile("|".join(map(_edged, dict.fromkeys((self.wanted, capitalized(self.wanted))))))
+
+
+@dataclass(frozen=True)
 class Glossary:
-    """Terms by their source in lower case; the pattern finds any of them."""
+    """Terms by their source in lower case. A dictionary, since a pattern of all would be tried at every character."""
 
     targets: dict[str, str]
-    pattern: re.Pattern
 
-    def find(self, text: str) -> list[Span]:
+    @cached_property
+    def lengths(self) -> dict[str, list[int]]:
+        """Of the terms that begin with a character."""
+        found: dict[str, set[int]] = {}
+        for term in self.targets:
+            found.setdefault(term[0], set()).add(len(term))
+        return {first: sorted(lengths) for first, lengths in found.items()}
+
+    def find(self, text: str) -> list[Term]:
         """Terms in a line, the longest where several begin; whole words, in whatever case."""
-        matches = [match for match in self.pattern.finditer(text) if match[0].lower() in self.targets]
-        return without_overlaps([Span(m.start(), m.end(), self.targets[m[0].lower()]) for m in matches])
+        small = _small(text)
+        found = []
+        for start, first in enumerate(small):
+            for stop in (start + length for length in self.lengths.get(first, ())):
+                wanted = self.targets.get(small[start:stop])
+                if wanted is None or stop > len(small):
+                    continue
+                before, after = small[max(0, start - 1) : start], small[stop : stop + 1]
+                if not (_joined(first, before) or _joined(small[stop - 1], after)):
+                    found.append(Term(start, stop, wanted))
+        return without_overlaps(found)
 
 
-def occurrences(term: str, text: str) -> int:
-    """How often a text has this term, as whole words; at the beginning of a sentence it may have a capital."""
-    capital = term[0].upper() + term[1:]
-    return len(re.findall("|".join(_edged(form) for form in dict.fromkeys((term, capital))), text))
+def _small(text: str) -> str:
+    """In lower case, character by character: where İ would become two, places would move."""
+    return "".join(small if len(small := character.lower()) == 1 else character for character in text)
+
+
+def _joined(character: str, neighbour: str) -> bool:
+    """Does a term, by its first or last character, go on? Where no spaces are written, a word has no edge."""
+    return _has_edge(character) and bool(re.match(r"\w", neighbour))
+
+
+def capitalized(term: str) -> str:
+    return term[0].upper() + term[1:]
 
 
 def load_glossary(path: Path, form: Normalization) -> Glossary:
@@ -38,22 +79,21 @@ def load_glossary(path: Path, form: Normalization) -> Glossary:
         source, target = (normalize(column, form) for column in split_tsv(line, path, number))
         if not source or not target:
             raise NmtError(f"{path}, line {number}: a side of the entry is blank", "source, a tab, target")
-        if targets.get(source.lower(), target) != target:
+        if (other := targets.get(_small(source), target)) != target:
             raise NmtError(
-                f'{path}, line {number}: "{source}" has two translations, "{targets[source.lower()]}" and "{target}"',
+                f'{path}, line {number}: "{source}" has two translations, "{other}" and "{target}"',
                 "keep one of them",
             )
-        targets[source.lower()] = target
+        targets[_small(source)] = target
     if not targets:
         raise NmtError(f"the glossary {path} is empty", "a line of it is: source, a tab, target")
-    terms = sorted(targets, key=len, reverse=True)
-    return Glossary(targets, re.compile("|".join(map(_edged, terms)), re.IGNORECASE))
+    return Glossary(targets)
 
 
 def _edged(term: str) -> str:
-    """Where no spaces are written, a word has no edge."""
-    return rf"{_edge(term[0], '(?<!')}{re.escape(term)}{_edge(term[-1], '(?!')}"
+    before, after = r"(?<!\w)" * _has_edge(term[0]), r"(?!\w)" * _has_edge(term[-1])
+    return before + re.escape(term) + after
 
 
-def _edge(character: str, look: str) -> str:
-    return rf"{look}\w)" if re.fullmatch(rf"[^\W{UNSPACED}]", character) else ""
+def _has_edge(character: str) -> bool:
+    return re.fullmatch(rf"[^\W{UNSPACED}]", character) is not None

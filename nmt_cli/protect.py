@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 
@@ -63,8 +64,19 @@ class Span:
             return max(re.findall(r"\d+", marks.sub("", text)).count(digits) for marks in (_SEPARATORS, _MARKS))
         return text.count(self.wanted)
 
+    def without(self, text: str, count: int) -> str:
+        """So many of them are counted, and are no part of anything else."""
+        return text if self.number else text.replace(self.wanted, "\0", count)
+
+    @property
+    def tag(self) -> bool:
+        return self.wanted.startswith("<")
+
     def overlaps(self, other: Span) -> bool:
         return self.start < other.stop and other.start < self.stop
+
+
+AnySpan = TypeVar("AnySpan", bound=Span)
 
 
 def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
@@ -94,23 +106,26 @@ def _unknown(text: str, known: Callable[[str], bool]) -> list[Span]:
     return spans
 
 
-def without_overlaps(spans: Sequence[Span]) -> list[Span]:
+def without_overlaps(spans: Sequence[AnySpan]) -> list[AnySpan]:
     """Where two overlap, the one that begins first, or else the longer."""
-    kept: list[Span] = []
+    kept: list[AnySpan] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not kept or span.start >= kept[-1].stop:
             kept.append(span)
     return kept
 
 
-def all_there(spans: Sequence[Span], translation: str) -> bool:
-    wanted = Counter(spans_by_content(spans))
-    return all(span.count_in(translation) >= count for span, count in wanted.items())
-
-
-def spans_by_content(spans: Sequence[Span]) -> list[Span]:
-    """Without their places, so that equal ones are equal."""
-    return [Span(0, 0, span.wanted, span.number) for span in spans]
+def lost(spans: Sequence[AnySpan], translation: str) -> list[AnySpan]:
+    """Those whose content a translation has less often than it should; with one tag all tags, to keep their order."""
+    contents = [replace(span, start=0, stop=0) for span in spans]  # without their places, equal ones are equal
+    missing = set()
+    # The longest first: an address may be the beginning of another.
+    for content, count in sorted(Counter(contents).items(), key=lambda item: -len(item[0].wanted)):
+        if content.count_in(translation) < count:
+            missing.add(content)
+        translation = content.without(translation, count)
+    tags = any(content.tag for content in missing)
+    return [span for span, content in zip(spans, contents, strict=True) if content in missing or (tags and content.tag)]
 
 
 @dataclass(frozen=True)
@@ -151,8 +166,9 @@ def put_back(
     gaps: Sequence[Gap],
     boundaries: Sequence[int],
     decode: Callable[[Word], str],
+    prefix: int = 0,
 ) -> str:
-    """The translation, with everything back in its gap.
+    """The translation, with everything back in its gap, and behind the pieces of a forced prefix.
 
     boundaries[i] is the number of source pieces before gap i. It goes to the word boundary of the translation that
     best separates what attends to the source before the gap from what attends to the source behind it.
@@ -163,12 +179,12 @@ def put_back(
     mass[1:, 1:] = attention[: len(pieces)].cumsum(0).cumsum(1)
     places = [word.start for word in words] + [len(pieces)]
     inserted: dict[int, list[Gap]] = {}
-    latest = 0
+    first = latest = sum(place < prefix for place in places[:-1])
     for gap, boundary in zip(gaps, boundaries, strict=True):
         concord = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
-        if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text):
+        if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text) and first < len(words):
             concord.pop()  # what stood before the end of the source stands before the last mark of the translation
-        best = 0 if not boundary else int(np.argmax(concord))
+        best = first + int(np.argmax(concord[first:])) if boundary else first
         if gap.wanted.startswith("<"):  # tags close after they have opened
             best = latest = max(latest, best)
         inserted.setdefault(best, []).append(gap)

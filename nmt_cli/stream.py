@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, islice
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -14,19 +15,21 @@ Result = TypeVar("Result")
 
 COMPANY = 0.02  # seconds that a row waits for others
 FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast and shrinks when it is not
+HEAVIEST = 1 << 19  # ... and its characters: whole documents on a line fill it sooner
 BLOCK = 256
 AHEAD = 8  # blocks read while a window is at work: memory is bounded whatever the input
 
 
-def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
-    """The rows of all blocks, in order. A thread of its own reads them, so nobody waits for the end of input."""
+def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """The rows of all blocks, in order; `weigh` counts a row's characters. A thread of its own reads them, so nobody
+    waits for the end of input."""
     ready: queue.Queue[list[Row] | BaseException | None] = queue.Queue(AHEAD)
-    threading.Thread(target=_read, args=(blocks, ready), daemon=True).start()
+    threading.Thread(target=_read, args=(blocks, ready, weigh), daemon=True).start()
     held: list[Row] = []
     size, over = FIRST, False
     while not over or held:
         deadline = time.monotonic() + COMPANY if held else math.inf
-        while not over and len(held) < size:
+        while not over and _fitting(held, size, HEAVIEST, weigh) == len(held) < size:
             try:
                 block = ready.get(timeout=max(0.0, deadline - time.monotonic()) if held else None)
             except queue.Empty:
@@ -41,8 +44,16 @@ def windows(blocks: Iterable[list[Row]]) -> Iterator[list[Row]]:
                 held += block
                 deadline = min(deadline, time.monotonic() + COMPANY)
         if held:
-            yield held[:size]
-            size, held = min(2 * size, MOST) if len(held) >= size else max(FIRST, size // 2), held[size:]
+            count = _fitting(held, size, HEAVIEST, weigh)
+            full = len(held) > count or count == size
+            yield held[:count]
+            size, held = min(2 * size, MOST) if full else max(FIRST, size // 2), held[count:]
+
+
+def _fitting(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> int:
+    """How many of the first rows make up no more than that; one, however heavy."""
+    weights = accumulate(map(weigh, islice(rows, most)))
+    return sum(1 for number, weight in enumerate(weights) if not number or weight <= heaviest)
 
 
 def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:
@@ -79,11 +90,13 @@ def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]])
         yield result
 
 
-def _read(blocks: Iterable[list[Row]], ready: queue.Queue) -> None:
+def _read(blocks: Iterable[list[Row]], ready: queue.Queue, weigh: Callable[[Row], int]) -> None:
     try:
         for block in blocks:
-            for start in range(0, len(block), BLOCK):
-                ready.put(block[start : start + BLOCK])
+            while block:
+                count = _fitting(block, BLOCK, HEAVIEST // AHEAD, weigh)
+                ready.put(block[:count])
+                block = block[count:]
         ready.put(None)
     except BaseException as error:  # whatever it is, the reader of the queue should know
         ready.put(error)

@@ -111,12 +111,16 @@ def _chunks(path: Path) -> Iterator[bytes]:
         if path == STDIN:
             # Past Python's own buffer, whose lock a process forked meanwhile (workers.py) would wait for in vain.
             yield from iter(lambda: os.read(sys.stdin.fileno(), BLOCK), b"")
-        elif path.suffix == ".zst":
-            yield from _zst_chunks(path)
-        else:
-            opener: Callable[..., IO[bytes]] = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)  # type: ignore[assignment]
-            with opener(path, "rb") as stream:
-                yield from iter(lambda: stream.read(BLOCK), b"")
+            return
+        whole = path.is_file()  # a named pipe gives what it has, without a buffer that waits to be filled
+        with path.open("rb", buffering=-1 if whole else 0) as file:
+            if path.suffix == ".zst":
+                yield from _zst_chunks(path, file)
+            elif path.suffix in (".gz", ".xz"):
+                with gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else lzma.LZMAFile(file) as stream:
+                    yield from iter(lambda: stream.read(BLOCK) if whole else stream.read1(BLOCK), b"")
+            else:
+                yield from iter(lambda: file.read(BLOCK), b"")
     except EOFError:
         raise _truncated(path) from None
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
@@ -127,27 +131,24 @@ def _chunks(path: Path) -> Iterator[bytes]:
         raise NmtError(f"cannot read {name_of(path)}: {error.strerror}", "name a text file that you may read") from None
 
 
-def _zst_chunks(path: Path) -> Iterator[bytes]:
+def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    with path.open("rb") as stream:
-        frame = None  # the library's reader takes a truncated file for a whole one; a frame knows its end
-        for data in iter(lambda: stream.read(BLOCK), b""):
-            while data:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    text = frame.decompress(data)
-                except zstandard.ZstdError as error:
-                    raise NmtError(
-                        f"{path} is not a sound .zst file: {error}", "rename it if it is plain text"
-                    ) from None
-                if text:
-                    yield text
-                data = b""
-                if frame.eof:
-                    data, frame = frame.unused_data, None
-        if frame is not None:
-            raise _truncated(path)
+    frame = None  # the library's reader takes a truncated file for a whole one; a frame knows its end
+    for data in iter(lambda: file.read(BLOCK), b""):
+        while data:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            try:
+                text = frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise NmtError(f"{path} is not a sound .zst file: {error}", "rename it if it is plain text") from None
+            if text:
+                yield text
+            data = b""
+            if frame.eof:
+                data, frame = frame.unused_data, None
+    if frame is not None:
+        raise _truncated(path)
 
 
 def _truncated(path: Path) -> NmtError:

@@ -41,6 +41,7 @@ class TorchEngine:
             replace(options, attention=requests[0].attention),
             [request.prefix for request in requests],
             [request.number for request in requests],
+            free=[request.free for request in requests],
         )
 
     @torch.inference_mode()

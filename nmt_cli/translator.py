@@ -18,8 +18,8 @@ import numpy as np
 from nmt_cli.alignment import Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.errors import NmtError
-from nmt_cli.glossary import Glossary, occurrences
-from nmt_cli.protect import Span, all_there, protected, put_back, spans_by_content, take_out
+from nmt_cli.glossary import Glossary, Term, capitalized
+from nmt_cli.protect import Span, lost, protected, put_back, take_out
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.text import is_blank, normalize, one_line
 from nmt_cli.vocab import UNK, Vocab
@@ -142,8 +142,8 @@ class Translator:
             return parts[0]
         joined = []
         for outputs in zip(*parts, strict=False):
-            # What was copied has words but no pieces.
-            words = [len(words_of(output.pieces) if output.pieces else output.text.split()) for output in outputs]
+            # Where something was put back or copied, the pieces do not tell the words; and there is no alignment.
+            words = [len(words_of(output.pieces) if output.alignment else output.text.split()) for output in outputs]
             shifts = accumulate(words, initial=0)
             joined.append(
                 Output(
@@ -183,7 +183,7 @@ class Translator:
 
     def _whole(self, text: str) -> list[tuple[int, int]]:
         """What a long line is not to be cut in."""
-        return sorted({(span.start, span.stop) for span in [*self._protected(text), *self._terms(text)]})
+        return [(span.start, span.stop) for span in self._protected(text)]
 
     def _prefix(self, row: Row) -> tuple[int, ...]:
         ids = () if is_blank(row.other) else tuple(self.vocab.encode_target([row.other])[0])
@@ -194,19 +194,15 @@ class Translator:
             )
         return ids
 
-    def _terms(self, text: str) -> list[Span]:
+    def _terms(self, text: str) -> list[Term]:
         return self.glossary.find(text) if self.glossary else []
 
     def _protected(self, text: str) -> list[Span]:
-        """From left to right. Terms of the glossary are translated, unless the model cannot write their translation:
-        then they, too, are taken out and put back."""
+        """What the translation must have, terms of the glossary first, from left to right."""
         terms = self._terms(text)
         spans = protected(text, self.known) if self.settings.protect else []
         spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
-        return sorted([*spans, *(term for term in terms if not self._writable(term))], key=lambda span: span.start)
-
-    def _writable(self, term: Span) -> bool:
-        return UNK not in self.vocab.target.encode(term.wanted)
+        return sorted([*spans, *terms], key=lambda span: span.start)
 
     def _segment(
         self, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], translation: Translation, shift: int
@@ -220,32 +216,36 @@ class Translator:
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
         outputs, flags = self._outputs(ids, found, shift)
-        contents = spans_by_content(spans)
-        missing = {content for content in set(contents) if not all_there([content], outputs[0].text)}
-        lost = [span for span, content in zip(spans, contents, strict=True) if content in missing]
-        if not lost and all_there(spans, outputs[0].text):
+        missing = lost(spans, outputs[0].text)
+        if not missing:
             translation.flags |= flags
             return outputs
         # 2. Without what was lost, and if that is not enough, without anything that could be.
-        for taken in (lost, spans) if 0 < len(lost) < len(spans) else (spans,):
-            rest, gaps = take_out(text, taken)
+        for taken in (missing, spans) if len(missing) < len(spans) else (spans,):
+            rest, gaps = take_out(text, [self._in_place(span, text) for span in taken])
             if is_blank(rest):
                 translation.flags.add("copied")
-                return [Output(one_line(text))]
+                return [Output(one_line(" ".join(gap.wanted for gap in gaps)))]
             translation.flags.add("restored")
             ids = tuple(self.vocab.source.encode(rest))
-            boundaries = [len(self.vocab.source.encode(rest[: gap.at])) for gap in gaps]
+            # Half a word may have more pieces than the whole.
+            boundaries = [min(len(self.vocab.source.encode(rest[: gap.at])), len(ids)) for gap in gaps]
             found = yield from self._with_terms(rest, ids, prefix, translation, attention=True)
             outputs, flags = self._outputs(ids, found, shift)
             for n, best in enumerate(found):
                 pieces = list(outputs[n].pieces)
                 looks = attention_of(best, len(ids))[: len(pieces)]
-                back = put_back(pieces, looks, gaps, boundaries, self._spell(pieces))
+                back = put_back(pieces, looks, gaps, boundaries, self._spell(pieces), len(prefix))
                 outputs[n] = replace(outputs[n], text=one_line(back), alignment=())
-            if all_there(spans, outputs[0].text):
+            if not lost(spans, outputs[0].text):
                 break
         translation.flags |= flags
         return outputs
+
+    def _in_place(self, span: Span, text: str) -> Span:
+        """A term that begins the line with a capital keeps it."""
+        begins = isinstance(span, Term) and text[span.start].isupper() and not text[: span.start].strip()
+        return replace(span, wanted=capitalized(span.wanted)) if begins and span.wanted.islower() else span
 
     def _with_terms(
         self,
@@ -255,30 +255,40 @@ class Translator:
         translation: Translation,
         attention: bool = False,
     ) -> Generator[list[Request], list[list[Hypothesis]], list[Hypothesis]]:
-        """Search; a term of the glossary that did not come is forced to, where the model translated it otherwise."""
-        terms = [term for term in self._terms(text) if self._writable(term)]
+        """Search; a term of the glossary that did not come is forced to, where the model translated it otherwise. That
+        does not help if the model cannot write it, or writes on where its last word ought to end."""
+        terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
         attention = attention or self.settings.align or bool(terms)
-        number = translation.row.number
-        (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
+        request = Request(ids, prefix, len(prefix), translation.row.number, attention, self.settings.tokens)
+        (found,) = yield [request]
+        done: list[Term] = []
         for _ in terms:
             best = found[0]
             written = self.vocab.target.decode(list(best.ids))
-            contents = spans_by_content(terms)
-            pairs = zip(terms, contents, strict=True)
-            missing = [
-                term for term, content in pairs if occurrences(content.wanted, written) < contents.count(content)
-            ]
-            wanted = [tuple(self.vocab.target.encode(term.wanted)) for term in missing]
-            places = [self._place(text, term, best, len(prefix)) for term in missing]
+            missing = [term for term in lost(terms, written) if term not in done]  # none is forced twice
+            places = [self._place(text, term, best, len(request.prefix)) for term in missing]
+            begins = [not at and written[:1].isupper() for at in places]
+            wanted = [self._spelt(term, begin) for term, begin in zip(missing, begins, strict=True)]
             # One that occurs twice may already stand at one of its places.
-            left = [(at, new) for at, new in zip(places, wanted, strict=True) if best.ids[at : at + len(new)] != new]
+            left = [
+                (at, new, term)
+                for at, new, term in zip(places, wanted, missing, strict=True)
+                if best.ids[at : at + len(new)] != new
+            ]
             if not left:
                 break
-            at, forced = min(left)
-            prefix = (*best.ids[:at], *forced)
+            at, forced, term = min(left, key=lambda one: one[:2])
+            done.append(term)
+            request = replace(request, prefix=(*best.ids[:at], *forced))
             translation.flags.add("glossary")
-            (found,) = yield [Request(ids, prefix, number, attention, self.settings.tokens)]
+            (found,) = yield [request]
         return found
+
+    def _spelt(self, term: Term, begins: bool) -> tuple[int, ...]:
+        """The pieces of a translated term. Where it begins a sentence, a small letter becomes a capital one, if the
+        term has none inside and the model has that one."""
+        plain, capital = map(tuple, self.vocab.target.encode([term.wanted, capitalized(term.wanted)]))
+        return capital if begins and term.wanted.islower() and UNK not in capital else plain
 
     def _place(self, text: str, term: Span, best: Hypothesis, after: int) -> int:
         """The piece where the translation's word for this term begins, behind what is already forced."""

@@ -31,10 +31,10 @@ from nmt_cli.ct2_engine import CTranslate2Engine
 from nmt_cli.demo.corpus import demo_corpus
 from nmt_cli.engine import Hypothesis, Request, SearchOptions
 from nmt_cli.export import to_ctranslate2, to_hf
-from nmt_cli.glossary import load_glossary, occurrences
+from nmt_cli.glossary import Term, load_glossary
 from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.build import build_model
-from nmt_cli.protect import protected, put_back, take_out
+from nmt_cli.protect import lost, protected, put_back, take_out, without_overlaps
 from nmt_cli.recipe import Rnn, Train, Transformer
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.stream import overlapped, windows
@@ -252,9 +252,18 @@ def test_a_reader_that_leaves_is_no_error(model):
 def test_windows_grow_and_lose_nothing():
     rows = list(range(20_000))
     blocks = [rows[n : n + 3000] for n in range(0, len(rows), 3000)]
-    cut = list(windows(blocks))
+    cut = list(windows(blocks, lambda row: 1))
     assert [row for window in cut for row in window] == rows
     assert len(cut[0]) <= 64 and max(map(len, cut)) <= 4096 and len(cut) < 20
+
+
+def test_windows_of_whole_documents_are_short():
+    """Bounded memory: by characters, whatever the number of rows; one row is a window, however long."""
+    random_ = random.Random(1)
+    rows = [random_.choice((10, 50_000, 300_000, 2_000_000)) for _ in range(500)]
+    cut = list(windows([rows[:300], rows[300:]], lambda row: row))
+    assert [row for window in cut for row in window] == rows
+    assert all(len(window) == 1 or sum(window) <= 1 << 19 for window in cut) and max(map(len, cut)) > 1
 
 
 def test_windows_do_not_wait_and_pass_errors_on():
@@ -266,7 +275,7 @@ def test_windows_do_not_wait_and_pass_errors_on():
 
     seen = []
     with pytest.raises(ValueError, match="broken"):
-        for window in windows(slow()):
+        for window in windows(slow(), lambda row: 1):
             seen.append(window)
     assert seen == [[0], [1], [2]]
 
@@ -280,7 +289,7 @@ def test_a_line_waits_for_company_after_a_rest():
             for n in range(3):
                 yield [(burst, n)]
 
-    assert [len(window) for window in windows(bursts())] == [3, 3, 3]
+    assert [len(window) for window in windows(bursts(), lambda row: 1)] == [3, 3, 3]
 
 
 def test_windows_overlap_and_keep_their_order():
@@ -350,6 +359,31 @@ def test_a_long_line_is_split_and_named(nmt, model):
     assert result.code == 0 and "warning: line 2 is too long for the model: translated in " in result.err
     lines = result.text.splitlines()
     assert len(lines) == 2 and len(lines[1].split()) > 60  # all of its parts
+
+
+def test_alignments_of_a_long_line_in_which_something_was_put_back(nmt, model):
+    """Words that were put back count too."""
+    long = "The cat sees {x} and {y} {z}. " + " ".join(SENTENCES[:30])
+    (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long])).text.splitlines()
+    entry = json.loads(line)
+    assert {"split", "restored"} <= set(entry["flags"])
+    targets = [int(pair.split("-")[1]) for pair in entry["n_best"][0]["alignment"].split()]
+    assert max(targets) == len(entry["translation"].split()) - 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_something_is_lost_inside_a_word(nmt, model, trained, engine):
+    """Half a word can have more pieces than the whole one, and the gap lies behind them."""
+    encode = trained.vocab.source.encode
+    words = sorted({word for line in SENTENCES for word in line.strip(".?").split() if word.isalpha()})
+    cuts = [
+        (word, at) for word in words for at in range(1, len(word)) if len(encode(word[:at])) > len(encode(word)) + 1
+    ]
+    assert cuts
+    lines = [f"{word[:at]}&shy;{word[at:]}" for word, at in cuts[:20]]
+    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    assert all("&shy;" in line for line in result.text.splitlines())
 
 
 def test_the_parts_of_a_long_line_are_joined(trained):
@@ -541,7 +575,7 @@ def test_a_number_may_be_written_otherwise():
     ],
 )
 def test_terms_in_a_translation(term, text, times):
-    assert occurrences(term, text) == times
+    assert Term(0, 0, term).count_in(text) == times
 
 
 @pytest.mark.parametrize(
@@ -577,6 +611,34 @@ def test_where_things_are_put_back(source, target, attention, expected):
         weights[-1] = weights[0]
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]
     assert put_back(pieces, weights, gaps, boundaries, lambda word: word.text) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("see https://x.org and https://x.org/a", "voir https://x.org/a", ["https://x.org"]),
+        ("see https://x.org and https://x.org/a", "voir https://x.org/a https://x.org", []),
+        ("<b>cat</b> {x}", "chat</b> {x}", ["<b>", "</b>"]),  # all tags, to keep their order
+        ("{x} and {x}", "{x}", ["{x}", "{x}"]),
+        ("1,000 and 12", "1 000 et 12", []),
+    ],
+)
+def test_what_is_lost(source, translation, expected):
+    assert [span.wanted for span in lost(protected(source, lambda _: True), translation)] == expected
+
+
+def test_terms_within_terms_are_counted_apart():
+    terms = [Term(0, 3, "chat"), Term(8, 17, "chat noir")]
+    assert lost(terms, "un chat noir") == terms[:1]
+    assert not lost(terms, "un chat noir, un Chat")
+
+
+def test_a_forced_prefix_stays_in_front():
+    source = "😀 the cat"
+    _, gaps = take_out(source, protected(source, lambda _: True))
+    pieces = ["▁le", "▁chat"]
+    for prefix, expected in enumerate(["😀 le chat", "le 😀 chat", "le chat 😀"]):
+        assert put_back(pieces, np.eye(2, 3), gaps, [0], lambda word: word.text, prefix) == expected
 
 
 def test_tags_stay_in_their_order():
@@ -700,7 +762,7 @@ def test_a_glossary(nmt, model, write, engine):
     assert result.code == 0, result.err
     for source, found in zip(lines, result.text.splitlines(), strict=True):
         for term, target in terms.items():
-            assert (target in found) == (term in source.lower()), (source, found)
+            assert (target in found.lower()) == (term in source.lower()), (source, found)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -708,6 +770,71 @@ def test_a_term_that_occurs_twice_comes_twice(nmt, model, write, engine):
     glossary = write("g.tsv", "dog\tmédor\n")
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"the dog sees the dog.\n")
     assert result.text.count("médor") == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_term_ends_where_a_word_ends(nmt, model, write, engine):
+    """With these the model would rather write on: its own words begin so."""
+    terms = {"because": "par", "found": "tro", "box": "boî", "small": "pet", "happy": "heu", "old": "vie"}
+    glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
+    lines = [line for line in SENTENCES if any(re.search(rf"\b{term}\b", line.lower()) for term in terms)]
+    assert len(lines) > 10
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    for line, found in zip(lines, result.text.splitlines(), strict=True):
+        for term, target in terms.items():
+            wanted = re.findall(rf"\b{term}\b", line.lower())
+            assert len(re.findall(rf"\b{target}\b", found.lower())) == len(wanted), (line, found)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_line_of_nothing_but_terms(nmt, model, write, engine):
+    """Which the model cannot write."""
+    glossary = write("g.tsv", "dog\tжук\ncat\t犬\n")
+    lines = ["Dog", "dog", "Cat", "cat 😀", "Cat dog"]
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
+    assert result.text.splitlines() == ["Жук", "жук", "犬", "犬 😀", "犬 жук"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_score_of_a_forced_term_is_the_models(nmt, model, write, engine):
+    """What it was made to write costs what it costs; only what the user gave is free."""
+    options = ("--engine", engine, "--format", "jsonl")
+    glossary = write("g.tsv", "cat\tmatou\n")
+    (line,) = nmt("translate", model, "--glossary", glossary, *options, stdin=b"the dog sees the cat.\n").text.split(
+        "\n"
+    )[:-1]
+    found = json.loads(line)
+    assert "matou" in found["translation"] and "glossary" in found["flags"]
+    pair = f"the dog sees the cat.\t{found['translation']}\n".encode()
+    given = json.loads(nmt("translate", model, "--score-only", *options, stdin=pair).text)
+    assert found["n_best"][0]["score"] == pytest.approx(given["n_best"][0]["score"], abs=2e-3)
+
+
+def test_the_terms_of_a_line_against_a_pattern_for_each(write):
+    """Random terms in random lines, of letters, marks and characters that need no space."""
+    random_ = random.Random(3)
+
+    def text(length: int) -> str:
+        return "".join(random_.choice("aAb é猫-+ ") for _ in range(length)).strip() or "a"
+
+    for _ in range(200):
+        terms = {" ".join(text(random_.randint(1, 4)).lower().split()): f"t{n}" for n in range(5)}
+        glossary = load_glossary(write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items())), "nfc")
+        line, expected = text(20), []
+        for source, target in terms.items():
+            first, last = (re.match(r"[^\W猫]", source[at]) for at in (0, -1))
+            pattern = (r"(?<!\w)" if first else "") + re.escape(source) + (r"(?!\w)" if last else "")
+            matches = (re.compile(pattern).match(line.lower(), at) for at in range(len(line)))
+            expected += [Term(match.start(), match.end(), target) for match in matches if match]
+        assert glossary.find(line) == without_overlaps(expected)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_term_that_begins_the_sentence_has_a_capital(nmt, model, write, engine):
+    glossary = write("g.tsv", "the\tce\n")
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"The dog sees a cat.\n")
+    assert result.text.startswith("Ce "), result.text
 
 
 @pytest.mark.parametrize(
@@ -874,6 +1001,25 @@ def test_mistakes(nmt, model, options, message):
     assert_user_error(nmt("translate", model, *options, stdin=b"a\n"), message)
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_named_pipe_is_answered_line_by_line(model, tmp_path, suffix):
+    import zstandard
+
+    def packed(text: bytes) -> bytes:
+        return {"": lambda t: t, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix](text)
+
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), str(pipe)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, pipe.open("wb", buffering=0) as feed:
+        for _ in range(2):
+            feed.write(packed(b"the cat.\n"))
+            assert select.select([process.stdout], [], [], 60)[0], "no answer before the end of input"
+            assert process.stdout.readline().strip()
+        feed.close()
+        assert process.wait(60) == 0
+
+
 def test_a_pipe_may_be_named_like_a_file(nmt, model):
     lines = "".join(line + "\n" for line in SENTENCES[:3])
     expected = nmt("translate", model, stdin=lines.encode()).text
@@ -1029,6 +1175,9 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
         SearchOptions(beam=1),
         SearchOptions(beam=4, n_best=3, alpha=0.7, **wide),
         SearchOptions(beam=5, alpha=1.2, **wide),
+        SearchOptions(beam=5, alpha=0.0, n_best=3, **wide),
+        SearchOptions(beam=5, n_best=3, patience=0.5),
+        SearchOptions(beam=5, n_best=2, patience=1.25),
     ):
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]

@@ -182,7 +182,8 @@ def translate(
         )
         translator = Translator(started, vocab, settings, terms)
         render = renderer(format.value, options.alpha, align, tokens, score_only)
-        for done in overlapped(translator.score if score_only else translator.translate, windows(rows)):
+        cut = windows(rows, lambda row: len(row.text) + len(row.other))
+        for done in overlapped(translator.score if score_only else translator.translate, cut):
             for translation in done:
                 stream.write(render(translation))
                 report.add(translation)

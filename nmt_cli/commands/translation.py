@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -14,8 +15,9 @@ from nmt_cli.alignment import SPACE
 from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_file
+from nmt_cli.rows import count_lines
 from nmt_cli.terminal import messages
-from nmt_cli.text import STDIN, read_blocks
+from nmt_cli.text import STDIN
 from nmt_cli.translator import Translation
 from nmt_cli.vocab import EOS, UNK, Vocab
 
@@ -128,10 +130,17 @@ def reporting(stream: IO[str], inputs: list[Path], sharded: bool) -> Iterator[Re
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     known = bool(inputs) and all(path.is_file() for path in inputs) and not sharded  # a pipe can be read only once
-    total = sum(len(lines) for path in inputs for lines in read_blocks(path)) if known else None
     columns = (TextColumn("translating"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        yield Report(progress, progress.add_task("", total=total))
+        task = progress.add_task("", total=None)
+
+        def count() -> None:
+            with suppress(NmtError):  # which the reader of the input will meet too
+                progress.update(task, total=sum(map(count_lines, inputs)))
+
+        if known:  # beside the translating, which does not wait for it
+            threading.Thread(target=count, daemon=True).start()
+        yield Report(progress, task)
 
 
 def show_stats(report: Report, began: float, engine: str) -> None:
