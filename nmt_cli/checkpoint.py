@@ -44,6 +44,7 @@ class State:
     source_tokens: int = 0
     seconds: float = 0.0
     best: float | None = None  # value of the metric
+    yardstick: str = ""  # what it was measured by
     best_step: int = 0
     stale: int = 0  # validations since
     skipped: int = 0  # updates with a non-finite loss
@@ -76,10 +77,10 @@ def save_checkpoint(
 ) -> Path:
     folder = run / "checkpoints" / f"step-{state.step}"
     with new_folder(folder) as aside:
-        save_file(_on_cpu(model.state_dict()), aside / "model.safetensors")
-        save_file(_optimizer_tensors(model, optimizers), aside / "optimizer.safetensors")
+        save_tensors(_on_cpu(model.state_dict()), aside / "model.safetensors")
+        save_tensors(_optimizer_tensors(model, optimizers), aside / "optimizer.safetensors")
         if averaged is not None:
-            save_file(_on_cpu(averaged), aside / "averaged.safetensors")
+            save_tensors(_on_cpu(averaged), aside / "averaged.safetensors")
         write_text(aside / "state.json", _json(state))
     point(run, "last", folder)
     return folder
@@ -121,6 +122,13 @@ def load_state(folder: Path) -> State:
         return State(**{**table, "position": position})
     except (TypeError, KeyError) as error:
         raise NmtError(f"{folder / 'state.json'} is of another version of nmt: {error}", "start a new run") from None
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # how it passes on what the system says
+        raise NmtError(f"{path} cannot be written: {error}", "is the disk full? what was there before stands") from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -195,7 +203,7 @@ def save_model(
 ) -> None:
     """RUN/model: a folder that can be moved anywhere and translates."""
     with new_folder(run / "model") as aside:
-        save_file(_on_cpu(weights), aside / "model.safetensors")
+        save_tensors(_on_cpu(weights), aside / "model.safetensors")
         shutil.copytree(vocab_folder, aside / "vocab")
         write_text(aside / "recipe.toml", tables_toml(recipe_tables(without_paths(recipe))))
         write_text(aside / "about.json", json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")

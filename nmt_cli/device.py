@@ -38,6 +38,11 @@ class Compute:
         return torch.autocast(self.device.type, TYPES[self.precision])
 
 
+def out_of_memory(error: RuntimeError) -> bool:
+    said = str(error)  # by the CPU's allocator, by MPS
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said or "out of memory" in said
+
+
 def choose_device(wanted: str) -> torch.device:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if wanted == "auto":

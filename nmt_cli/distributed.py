@@ -62,6 +62,11 @@ def join(cuda: bool) -> World:
     return world
 
 
+def restarted() -> bool:
+    """Did torchrun start this process in place of one that died?"""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
 def leave(world: World) -> None:
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()

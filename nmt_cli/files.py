@@ -74,10 +74,10 @@ def exclusive(path: Path, other: str) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows
-            pass
-        except OSError:
+        except BlockingIOError:
             raise NmtError(f"{other} is at work in {path.parent}", "wait for it, or choose another folder") from None
+        except (ImportError, OSError):  # Windows, and network disks without locks
+            pass
         yield
 
 
@@ -101,7 +101,8 @@ def _remove_leftovers(folder: Path) -> None:
             old.rename(folder)
     for path in folder.parent.glob(_ASIDE.format(name=folder.name) + "*"):
         number = path.name.rpartition("-")[2]
-        if number.isdigit() and not _alive(int(number)):
+        # One's own number: in a container a restarted process has that of the one that was killed.
+        if number.isdigit() and (int(number) == os.getpid() or not _alive(int(number))):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -170,9 +170,17 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_Checked, ...]]) -> st
 def _must_write(folder: Path, fingerprint: str, force: bool) -> bool:
     if not (folder / "meta.json").is_file():  # an empty folder: _check_request saw to it
         return True
+    meta = read_json(folder / "meta.json", "the prepared data's")
     if force:
+        own = {"meta.json", *(Path(name).parts[0] for name in meta.get("files", ()))}
+        others = sorted(path.name for path in folder.iterdir() if path.name not in own)
+        if others:  # a run, as nmt train FOLDER makes it
+            raise NmtError(
+                f"{folder} also holds {', '.join(others)}, which --force would remove",
+                "move that elsewhere first; or prepare into another folder (--out)",
+            )
         return True
-    if read_json(folder / "meta.json", "the prepared data's").get("fingerprint") == fingerprint:
+    if meta.get("fingerprint") == fingerprint:
         return False
     raise NmtError(
         f"{folder} holds prepared data of other content or settings",

@@ -32,19 +32,18 @@ class TrainingScreen:
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> TrainingScreen:
-        if self.console.is_terminal:
-            self.live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.console.is_terminal:
-            self.live.stop()
+        self.live.stop()
 
     def watch(self, entry: Entry) -> None:
         show: Callable[[Entry], None] = getattr(self, f"on_{entry['kind']}")
         show(entry)
 
     def on_start(self, entry: Entry) -> None:
+        if self.console.is_terminal:  # not sooner: of several processes only the leader has anything to show
+            self.live.start()
         if entry["best_bleu"] is not None:
             self.best = f"  best {entry['best_bleu']:.2f}"
         verb = f"going on from step {entry['step']:,}" if entry["resumed"] else "training"
@@ -95,8 +94,7 @@ class TrainingScreen:
     def on_end(self, entry: Entry) -> None:
         self.signal = entry.get("signal", 0)
         run = self.recipe.run_folder
-        if self.console.is_terminal:
-            self.live.stop()
+        self.live.stop()
         if not self.summarise and not self.signal:
             self.say(f"finished: {entry['reason']}")
             return

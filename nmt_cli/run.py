@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,21 @@ def data_fingerprint(recipe: Recipe) -> str:
     return str(read_json(meta, "the prepared data's").get("fingerprint"))
 
 
+def as_prepared(recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """With the [vocab] that the data were prepared with, whatever the recipe says; and what it says otherwise."""
+    path = recipe.prepared_folder / "recipe.toml"
+    if not path.is_file():
+        return recipe, []
+    prepared = load_recipe(path)
+    before, now = (recipe_tables(each)["vocab"] for each in (prepared, recipe))
+    different = [
+        f"the data were prepared with vocab.{key} = {before[key]!r}: that counts, not {now[key]!r}"
+        for key in now
+        if prepared.vocab.reuse is None and key in before and before[key] != now[key]
+    ]
+    return replace(recipe, vocab=prepared.vocab), different
+
+
 def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
     """Refuse to go on with a recipe, data or an origin that are not the run's."""
     run = recipe.run_folder
@@ -80,12 +98,29 @@ def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
         )
 
 
-def remove_run(run: Path) -> None:
-    """--force: the run's own files, not the prepared data beside them."""
-    for name in ("checkpoints", "model", "vocab"):
-        shutil.rmtree(run / name, ignore_errors=True)
-    for name in ("log.jsonl", "recipe.toml"):
-        (run / name).unlink(missing_ok=True)
+@contextmanager
+def replaced_run(run: Path) -> Iterator[None]:
+    """--force: the run's own files, not the prepared data beside them, are put aside; removed at the end, or put back
+    after an error."""
+    aside = run / ".replaced"
+    _move(run, aside)
+    try:
+        yield
+    except BaseException:
+        _move(aside, run)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move(here: Path, there: Path) -> None:
+    """All that a run consists of; nothing else of the kind is left there."""
+    there.mkdir(exist_ok=True)
+    for name in ("checkpoints", "model", "vocab", "log.jsonl", "recipe.toml"):
+        shutil.rmtree(there / name, ignore_errors=True)
+        (there / name).unlink(missing_ok=True)
+        if (here / name).exists():
+            (here / name).rename(there / name)
 
 
 class Log:

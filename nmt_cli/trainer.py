@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ from torch import Tensor
 from nmt_cli import checkpoint, distributed
 from nmt_cli.batches import Batch, BatchStream, ParallelData, share
 from nmt_cli.checkpoint import State
-from nmt_cli.device import Compute, choose_device, choose_precision
+from nmt_cli.device import Compute, choose_device, choose_precision, out_of_memory
 from nmt_cli.distributed import World
 from nmt_cli.errors import NmtError
 from nmt_cli.export import to_ctranslate2
@@ -39,7 +39,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.model_folder import CTRANSLATE2, find_model
 from nmt_cli.optimizer import make_optimizers
 from nmt_cli.recipe import Recipe, load_recipe, recipe_tables, tables_toml
-from nmt_cli.run import Entry, Log, check_same, data_fingerprint, read_log, remove_run
+from nmt_cli.run import Entry, Log, as_prepared, check_same, data_fingerprint, read_log, replaced_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.validation import Validation
 from nmt_cli.vocab import load_vocab
@@ -84,14 +84,14 @@ def session(
     with ExitStack() as stack:
         if world.leader:
             data_fingerprint(recipe)  # complain before anything is made or removed
-            if start_from is not None:
+            force = force and not distributed.restarted()
+            if start_from is not None and (force or not checkpoint.checkpoints(recipe.run_folder)):
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
-            if force:
-                remove_run(recipe.run_folder)
-        distributed.from_leader(None, world)  # nobody looks before the leader is done
-        keep_freed_memory()
-        trainer = Trainer(recipe, world, device, start_from, watch)
+        with replaced_run(recipe.run_folder) if world.leader and force else nullcontext():
+            distributed.from_leader(None, world)  # nobody looks before the leader is done
+            keep_freed_memory()
+            trainer = Trainer(recipe, world, device, start_from, watch)
         if trainer.log is not None:
             stack.callback(trainer.log.close)
         trainer.fit()
@@ -116,7 +116,7 @@ def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
     if differing:
         raise NmtError(
             f"{origin} is another model: {', '.join(differing)} differ",
-            f"set them as in {folder / 'recipe.toml'}",
+            f"set them as in {folder / 'recipe.toml'}, or prepare the data with that recipe",
         )
 
 
@@ -143,7 +143,8 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, world: World, device: torch.device, start_from: Path | None, watch: Watch
     ) -> None:
-        self.recipe, self.settings, self.world, self.run = recipe, recipe.train, world, recipe.run_folder
+        self.recipe, self.overruled = as_prepared(recipe)
+        self.settings, self.world, self.run = recipe.train, world, recipe.run_folder
         self.watch: Watch = watch if world.leader else lambda entry: None
         saved = checkpoint.checkpoints(self.run)[-1:]
         self.resumed = bool(saved)
@@ -156,7 +157,13 @@ class Trainer:
         limits = (self.settings.max_length, recipe.learned_positions - 1)
         longest = min((limit for limit in limits if limit > 0), default=0)
         self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
+        if recipe.model.tie == "all" and not self.vocab.joint:
+            raise NmtError(
+                f'model.tie = "all" needs one vocabulary, but the data in {recipe.prepared_folder} have two',
+                'set model.tie = "target"',
+            )
         self.valid = Validation.load(recipe, self.vocab)
+        self.check_end()
 
         # 1. The device; a run keeps the precision it began with.
         wanted = self.state.precision or self.settings.precision
@@ -193,7 +200,7 @@ class Trainer:
             best = self.run / "checkpoints" / f"step-{self.state.best_step}"
             if best.exists():
                 checkpoint.point(self.run, "best", best)  # ... or between a checkpoint and its name
-            replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(recipe, absolute=True)))
+            replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(self.recipe, absolute=True)))
             if not (self.run / "vocab").exists():
                 with new_folder(self.run / "vocab") as aside:
                     shutil.copytree(recipe.prepared_folder / "vocab", aside, dirs_exist_ok=True)
@@ -209,6 +216,16 @@ class Trainer:
         # Share of the minutes that are over, by the leader's watch.
         self.clock = self.state.seconds / (60 * self.settings.minutes) if self.settings.minutes else 0.0
 
+    def check_end(self) -> None:
+        """Patience alone ends nothing where there is nothing to validate on."""
+        settings = self.settings
+        limits = (settings.steps, settings.epochs, settings.tokens, settings.flops, settings.minutes)
+        if self.valid is None and not any(limits):
+            raise NmtError(
+                "nothing would ever stop the training: train.patience needs validation lines, and there are none",
+                "set train.minutes, train.steps or the like, or name data.valid",
+            )
+
     def adopt(self, origin: Path) -> None:
         """Fine-tuning: another run's weights."""
         folder = find_model(origin)
@@ -218,6 +235,8 @@ class Trainer:
 
     def fit(self) -> None:
         self.emit(self.introduction())
+        for text in self.overruled:
+            self.note(text)
         if self.valid is not None and self.valid.left_out:
             self.note(
                 f"{self.valid.left_out:,} validation lines have more pieces than the model has positions: left out"
@@ -225,6 +244,7 @@ class Trainer:
         if self.state.processes not in (0, self.world.size):
             self.note(f"{self.world.size} processes instead of {self.state.processes}: dropout is another from here on")
         self.state.processes = self.world.size
+        self.check_yardstick()
         reason, ended = self.reason_to_stop(), distributed.from_leader(self.ended, self.world)
         if reason and ended:
             self.emit({"kind": "end", "reason": reason, "already": True})
@@ -248,6 +268,15 @@ class Trainer:
         stopped_by = self.signal or self.wish  # a wish may come while the last weights are measured and saved
         self.emit({"kind": "end", "reason": reason or signal.Signals(stopped_by).name, "signal": stopped_by})
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
+
+    def check_yardstick(self) -> None:
+        """A best of another metric, or on other lines, cannot be compared with."""
+        state, settings = self.state, self.settings
+        yardstick = f"{settings.metric} of {self.valid_lines:,} lines, beam {settings.valid_beam}"
+        if state.yardstick not in ("", yardstick):
+            state.best, state.stale = None, 0
+            self.note(f"measured by {yardstick}, no longer by {state.yardstick}: what is best is found anew")
+        state.yardstick = yardstick
 
     def reason_to_stop(self) -> str:
         if 0 < self.settings.patience <= self.state.stale:
@@ -332,7 +361,7 @@ class Trainer:
                         sums += self.backward(part, scale)
                 return sums
             except RuntimeError as error:  # torch.OutOfMemoryError is one
-                if not _out_of_memory(error):
+                if not out_of_memory(error):
                     raise
             self.split_more(max(len(batch.src) for batch, _ in batches))
 
@@ -447,19 +476,17 @@ class Trainer:
         """The last validation, and the average of the last checkpoints if that is better."""
         if self.state.validated != self.state.step:
             self.validate()
-        if self.settings.average < 2 or self.valid is None:
+        if self.settings.average < 2:
             return
         names = [folder.name for folder in self.validated()[-self.settings.average :]]
         folders = [self.run / "checkpoints" / name for name in distributed.from_leader(names, self.world)]
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
-        better = self.state.best is None or entry["value"] > self.state.best
+        better = self.valid is None or self.state.best is None or entry["value"] > self.state.best
         self.emit({"kind": "average", **entry, "of": names, "best": better})
         if better:
             self.save_model(mean, entry)
             self.state.best = entry["value"]  # to be beaten, if the run is continued
-            if self.world.leader:
-                checkpoint.save_state(self.run, self.state)
 
     def export(self) -> None:
         """The model for the fast engine too, where it can express it."""
@@ -505,14 +532,18 @@ class Trainer:
         checkpoint.save_model(self.run, weights or self.model.state_dict(), self.recipe, vocab, about)
 
     def save(self, best: bool = False) -> None:
-        """A checkpoint of this step, unless there is one."""
-        if self.log is None or (self.run / "checkpoints" / f"step-{self.state.step}").exists():
+        """A checkpoint of this step; if there is one, what has been found out about it since."""
+        if self.log is None:
             return
         self.log.sync()
         self.state.seconds = self.now()
-        checkpoint.save_checkpoint(self.run, self.model, self.optimizers, self.averaged, self.state)
+        folder = self.run / "checkpoints" / f"step-{self.state.step}"
+        if folder.exists():
+            checkpoint.save_state(self.run, self.state)
+        else:
+            checkpoint.save_checkpoint(self.run, self.model, self.optimizers, self.averaged, self.state)
         if best:
-            checkpoint.point(self.run, "best", self.run / "checkpoints" / f"step-{self.state.step}")
+            checkpoint.point(self.run, "best", folder)
         checkpoint.remove_old(self.run, self.validated(), max(self.settings.keep, self.settings.average))
 
     def validated(self) -> list[Path]:
@@ -547,7 +578,7 @@ class Trainer:
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
             "seed": self.settings.seed,
-            "best_bleu": self.state.best if self.settings.metric == "bleu" else None,
+            "best_bleu": self.state.best if self.valid and self.settings.metric == "bleu" else None,
         }
 
     @property
@@ -649,11 +680,6 @@ def peak_memory_mb(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    said = str(error)  # by the CPU's allocator, by MPS
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said or "out of memory" in said
 
 
 def _exchange(own: dict[str, Tensor], other: dict[str, Tensor]) -> None:

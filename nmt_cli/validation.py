@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 
 from nmt_cli import distributed
 from nmt_cli.batches import make_batch, pad
-from nmt_cli.device import Compute
+from nmt_cli.device import Compute, out_of_memory
 from nmt_cli.distributed import World
 from nmt_cli.engine import SearchOptions
 from nmt_cli.loss import TrainingLoss
@@ -21,6 +23,7 @@ from nmt_cli.shards import Shard
 from nmt_cli.text import read_lines
 from nmt_cli.vocab import Vocab
 
+T = TypeVar("T")
 BATCH_TOKENS = 4096
 
 
@@ -77,12 +80,17 @@ class Validation:
         """Sum of nll, and how many tokens it is of."""
         objective = TrainingLoss(model, recipe.train).eval()
         total, count = 0.0, 0
-        for rows in self.slices(1):
+
+        def nll_of(rows: slice) -> tuple[float, int]:
             batch = make_batch(self.sources[rows], self.targets[rows])
             arrays = (batch.src, batch.tgt_in, batch.tgt_out)
             with compute.autocast(), torch.no_grad():
                 _, nll, tokens = objective(*(torch.from_numpy(array).to(compute.device) for array in arrays))
-            total, count = total + float(nll), count + int(tokens)
+            return float(nll), int(tokens)
+
+        for rows in self.slices(1):
+            for nll, tokens in in_parts(nll_of, rows):
+                total, count = total + nll, count + tokens
         return total, count
 
     def translations(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[str]:
@@ -92,18 +100,35 @@ class Validation:
             max_ratio=recipe.translate.max_ratio,
             max_length=recipe.model.max_positions,
         )
-        hypotheses: list[str] = []
-        for rows in self.slices(options.beam):
+
+        def translated(rows: slice) -> list[str]:
             src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)
             with compute.autocast():
                 found = search([model], src, options)
-            hypotheses += self.vocab.decode_target([list(best[0].ids) for best in found])
-        return hypotheses
+            return self.vocab.decode_target([list(best[0].ids) for best in found])
+
+        parts = (part for rows in self.slices(options.beam) for part in in_parts(translated, rows))
+        return [hypothesis for part in parts for hypothesis in part]
 
     def slices(self, beam: int) -> list[slice]:
         """Batches of consecutive lines; the first line of each is its longest."""
         cuts = [0]
         while cuts[-1] < len(self.sources):
             longest = len(self.sources[cuts[-1]]) + 1
-            cuts.append(cuts[-1] + max(1, BATCH_TOKENS // (longest * beam)))
+            cuts.append(min(cuts[-1] + max(1, BATCH_TOKENS // (longest * beam)), len(self.sources)))
         return [slice(first, last) for first, last in pairwise(cuts)]
+
+
+def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:
+    """work(rows); if memory runs out, half of them at a time."""
+    try:
+        yield work(rows)
+        return
+    except RuntimeError as error:
+        if not out_of_memory(error) or rows.stop - rows.start < 2:
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    middle = (rows.start + rows.stop) // 2
+    yield from in_parts(work, slice(rows.start, middle))
+    yield from in_parts(work, slice(middle, rows.stop))

@@ -61,6 +61,18 @@ def shards(folder: Path, split: str = "train") -> list[tuple[list[int], list[int
     return [(a.tolist(), b.tolist()) for a, b in zip(*sides, strict=True)]
 
 
+def test_force_removes_no_run(nmt, tmp_path):
+    """nmt train FOLDER trains in FOLDER/run."""
+    for name, text in zip(("a.en", "a.de"), corpus(300, 1000), strict=True):
+        (tmp_path / name).write_text(text)
+    command = ("prepare", "--source", "a.en", "--target", "a.de", "--out", "data", "--vocab-size")
+    assert nmt(*command, 60).code == 0
+    assert nmt(*command, 50, "--force").code == 0
+    (tmp_path / "data/run").mkdir()
+    assert_user_error(nmt(*command, 60, "--force"), "data also holds run, which --force would remove")
+    assert (tmp_path / "data/run").exists()
+
+
 def test_the_ids_are_sentencepieces_own(nmt, small, tmp_path):
     result = nmt(*small)
     assert result.code == 0, result.err

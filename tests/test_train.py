@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -24,16 +25,18 @@ from test_prepare import corpus
 
 from nmt_cli import batches
 from nmt_cli.batches import BatchStream, MicroBatch, ParallelData, Position, lay_out, make_batch, share
-from nmt_cli.checkpoint import average, checkpoints, load_model, load_state
+from nmt_cli.checkpoint import average, checkpoints, load_model, load_state, save_tensors
 from nmt_cli.device import Compute, _trial, choose_precision
 from nmt_cli.distributed import World
-from nmt_cli.files import sha256_of
+from nmt_cli.errors import NmtError
+from nmt_cli.files import exclusive, new_folder, sha256_of
 from nmt_cli.model.build import build_model
 from nmt_cli.optimizer import make_optimizers, orthogonal
 from nmt_cli.recipe import Train, Transformer, load_recipe
 from nmt_cli.run import read_log
 from nmt_cli.schedule import learning_rate
 from nmt_cli.trainer import Trainer
+from nmt_cli.validation import in_parts
 from nmt_cli.vocab import BOS, EOS, PAD, load_vocab
 
 RECIPE = """
@@ -297,6 +300,68 @@ def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
     assert [path.name for path in checkpoints(tmp_path / "runs/toy")] == ["step-3"]
 
 
+def test_the_vocabulary_is_that_of_the_prepared_data(nmt, toy, tmp_path):
+    """And so says the recipe of the run, whatever was wished."""
+    result = nmt("train", toy, *sets("vocab.size=70", "train.steps=2"))
+    assert result.code == 0 and "prepared with vocab.size = 60: that counts, not 70" in " ".join(result.err.split())
+    for folder in ("", "model/"):
+        assert load_recipe(tmp_path / f"runs/toy/{folder}recipe.toml").vocab.size == 60
+
+
+def test_two_vocabularies_of_one_size_are_not_tied(nmt, toy, tmp_path, prepared):
+    """A piece of one would share its embedding with whatever has its number in the other."""
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--vocab-size", "45")
+    two = sets("vocab.joint=false", "model.tie=target", "train.steps=1")
+    assert nmt("prepare", *files, "--out", "two", *two).code == 0
+    assert nmt("prepare", *files, "--out", "again", *sets("vocab.reuse=two")).code == 0
+    assert_user_error(nmt("train", "again", *sets("train.steps=1")), 'model.tie = "all" needs one vocabulary')
+    assert nmt("train", "again", *sets("train.steps=1", "model.tie=target")).code == 0
+
+
+def test_force_removes_nothing_for_what_is_then_refused(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.steps=5")).code == 0
+    run = tmp_path / "runs/toy"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert_user_error(
+        nmt("train", toy, "--force", *sets("train.max_length=1")), "no training pair has at most 1 pieces"
+    )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert "finished before" in nmt("train", toy, *sets("train.steps=5")).err
+
+
+def test_force_counts_once_however_often_torchrun_starts_again(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.steps=5")).code == 0
+    again = nmt("train", toy, "--force", *sets("train.steps=10"), env={"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert again.code == 0 and "going on from step 5" in again.err
+
+
+def test_another_metric_finds_its_own_best(nmt, toy, tmp_path):
+    """A loss is never above a BLEU: nothing would be best any more."""
+    assert nmt("train", toy, *sets("train.steps=10")).code == 0
+    result = nmt("train", toy, *sets("train.steps=20", "train.metric=loss"))
+    assert result.code == 0 and "bleu of 10 lines" in " ".join(result.err.split())
+    state = load_state(checkpoints(tmp_path / "runs/toy")[-1])
+    assert state.best < 0 and state.best_step == 20
+    assert "no longer by" not in nmt("train", toy, *sets("train.steps=30", "train.metric=loss")).err
+
+
+def test_without_validation_lines(nmt, toy, tmp_path, prepared):
+    """The last weights are kept, or the average; and patience alone would never end."""
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--vocab-size", "60", "--out", "bare")
+    assert nmt("prepare", *files, *sets("data.hold_out=0")).code == 0
+    small = sets("model.dim=32", "model.ff=64", "train.batch_tokens=128", "train.precision=fp32")
+    endless = nmt("train", "bare", *small, *sets("train.steps=0", "train.patience=3"))
+    assert_user_error(endless, "nothing would ever stop the training", "validation lines")
+    options = (*small, *sets("train.valid_every=10", "train.average=2"))
+    assert nmt("train", "bare", *options, *sets("train.steps=20")).code == 0
+    run = tmp_path / "bare/run"
+    parts = [load_file(run / f"checkpoints/step-{step}/model.safetensors") for step in (10, 20)]
+    for name, tensor in load_file(run / "model/model.safetensors").items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+    longer = nmt("train", "bare", *options, *sets("train.steps=30"))
+    assert longer.code == 0 and "best 20" not in longer.err
+
+
 MISTAKES = [
     (["none-such"], "there is no recipe none-such"),
     (["toy.toml", *sets("train.stpes=5")], "did you mean train.steps?"),
@@ -380,6 +445,21 @@ def test_fine_tuning(nmt, toy, tmp_path, prepared):
     for options in (("--from", "parent", *sets("model.heads=4")), ("--from", "parent"), ("--from", "nowhere")):
         assert nmt("train", toy, "--out", "parent", "--force", *options).code == 1
         assert (tmp_path / "parent/model/model.safetensors").exists()
+
+
+def test_fine_tuning_as_the_docs_say(nmt, toy, tmp_path):
+    assert nmt("train", toy, "--out", "old", *sets("train.steps=5")).code == 0
+    for name, text in zip(("new.en", "new.de"), corpus(200, 7000), strict=True):
+        (tmp_path / name).write_text(text)
+    files = ("--source", "new.en", "--target", "new.de", "--out", "data/new")
+    result = nmt("prepare", "old/recipe.toml", *files, *sets("vocab.reuse=old"))
+    assert result.code == 0, result.err
+    tune = ("train", "data/new", "--from", "old", "--out", "new", *sets("train.lr=1e-4", "train.valid_every=5"))
+    result = nmt(*tune, *sets("train.steps=10"))
+    assert result.code == 0, result.err
+    shutil.rmtree(tmp_path / "old")  # what began it is not needed to go on
+    result = nmt(*tune, *sets("train.steps=15"))
+    assert result.code == 0 and "going on from step 10" in result.err, result.err
 
 
 def test_a_run_that_was_moved_goes_on_where_it_is(nmt, toy, tmp_path):
@@ -581,8 +661,6 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result(make_trainer,
 
 
 def test_out_of_memory_with_one_row_is_an_error(make_trainer):
-    from nmt_cli.errors import NmtError
-
     trainer, _ = make_trainer()
 
     def never(*args):
@@ -679,6 +757,70 @@ def test_weight_decay_is_on_matrices_only(optimizer):
         step = {"adam": 0.01 * before[name].sign(), "adamw": 0.01 * 0.1 * before[name]}[optimizer]
         expected = before[name] - step if parameter.dim() == 2 else before[name]
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_a_run_that_a_signal_stopped_and_that_is_then_over(make_trainer, tmp_path):
+    """Its last weights are measured without another update, and that is remembered."""
+    trainer, _ = make_trainer("train.steps=20")
+    plain = trainer.update
+    trainer.update = lambda: (
+        (plain(), setattr(trainer, "wish", signal.SIGTERM))[0] if trainer.state.step == 14 else plain()
+    )
+    trainer.fit()
+    run = tmp_path / "runs/toy"
+    assert (run / "checkpoints/last").resolve().name == "step-15" and load_state(
+        run / "checkpoints/last"
+    ).validated == 10
+    trainer, entries = make_trainer("train.steps=15")
+    trainer.measure = lambda weights: {"value": 99.0, "lines": 1, "seconds": 0.0}
+    trainer.fit()
+    assert [entry["step"] for entry in entries if entry["kind"] == "valid"] == [15]
+    state = load_state(run / "checkpoints/last")
+    assert (state.validated, state.best, state.best_step) == (15, 99.0, 15)
+    assert (run / "checkpoints/best").resolve().name == "step-15"
+
+
+def test_validation_halves_what_does_not_fit():
+    def work(rows: slice) -> list[int]:
+        if rows.stop - rows.start > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return list(range(100))[rows]
+
+    assert [n for part in in_parts(work, slice(5, 50)) for n in part] == list(range(5, 50))
+    with pytest.raises(RuntimeError, match="a bug"):
+        list(in_parts(lambda rows: (_ for _ in ()).throw(RuntimeError("a bug")), slice(0, 9)))
+
+
+def test_what_the_disk_refuses_is_a_sentence(tmp_path):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # of a file; a full disk would say the same
+    try:
+        with pytest.raises(NmtError, match="cannot be written"):
+            save_tensors({"x": torch.zeros(100_000)}, tmp_path / "x.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_leftovers_of_a_process_with_the_same_number(tmp_path):
+    """In a container the first process is always number 1."""
+    left = tmp_path / f".model.tmp-{os.getpid()}"
+    left.mkdir()
+    (left / "half").write_text("x")
+    with new_folder(tmp_path / "model") as aside:
+        (aside / "whole").write_text("y")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["whole"] and not left.exists()
+
+
+def test_a_disk_without_locks_is_no_obstacle(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def no_locks(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with exclusive(tmp_path / ".lock", "another"):
+        pass
 
 
 def test_a_better_average_is_to_be_beaten(make_trainer, tmp_path):

@@ -65,7 +65,7 @@ def prepare(
         raise NmtError("without a recipe, --out must say where the prepared data go", "for example --out data/en-de")
     if source or tsv:  # the options' files start where the user stands, not in the recipe's data folder
         named["data.folder"] = "."
-    given = [f"{key}={json.dumps(value)}" for key, value in named.items() if value]
+    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in named.items() if value]
     loaded = open_recipe(recipe, [*given, *(overrides or [])])
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan

@@ -35,7 +35,7 @@ def train(
     from nmt_cli.commands.options import open_recipe
 
     named = {"train.out": str(out) if out else None, "train.minutes": minutes}
-    given = [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
+    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in named.items() if value is not None]
     loaded = open_recipe(recipe, [*given, *(overrides or [])])
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
