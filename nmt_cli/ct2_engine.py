@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, longest
+from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, longest, rescored
 from nmt_cli.errors import NmtError
 from nmt_cli.vocab import EOS, UNK, Vocab, pieces_of
 
@@ -82,8 +82,9 @@ class CTranslate2Engine:
                 found[index] = self._translate([request], replace(options, n_best=options.beam), limit)[0]
             # No search tells the log p of single tokens, nor that of a prefix.
             if cut_off or request.tokens or request.free < len(request.prefix):
-                scored = [self._scored(request, best, options) for best in found[index]]
-                found[index] = sorted(scored, key=lambda best: -best.score)[: options.n_best]
+                found[index] = [rescored(self, request, best, options) for best in found[index]]
+            if cut_off:
+                found[index] = sorted(found[index], key=lambda best: -best.score)[: options.n_best]
         return self._attended(requests, found) if requests[0].attention else found
 
     def _attended(self, requests: Sequence[Request], found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
@@ -107,13 +108,6 @@ class CTranslate2Engine:
             for (request, best), result in zip(pairs, results, strict=True)
         )
         return [[next(attended) for _ in bests] for bests in found]
-
-    def _scored(self, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
-        (scored,) = self.score([(request.source, best.ids)], options.alpha)
-        logprobs = (*([0.0] * request.free), *scored.token_logprobs[request.free :])
-        total = sum(logprobs)
-        score = length_normalised(total, len(logprobs), options.alpha)
-        return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
         patience = PATIENCE if math.isinf(options.patience) else options.patience

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -38,6 +38,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    store: dist.Store | None = field(default=None, compare=False)  # torchrun's, which outlives the processes
 
     @property
     def leader(self) -> bool:
@@ -50,10 +51,11 @@ def join(cuda: bool) -> World:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
-    world = World(int(os.environ["RANK"]), size, int(os.environ["LOCAL_RANK"]))
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     if cuda:
-        torch.cuda.set_device(world.local_rank)
-    store, _, _ = next(iter(dist.rendezvous("env://", rank=world.rank, world_size=size)))
+        torch.cuda.set_device(local_rank)
+    store, _, _ = next(iter(dist.rendezvous("env://", rank=rank, world_size=size)))
+    world = World(rank, size, local_rank, store)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # torchrun keeps its store when it restarts dead workers, and gloo would connect to the addresses of the dead.
         # Only on one node do all workers count restarts alike; on several, a restart may need a second one.
@@ -62,9 +64,14 @@ def join(cuda: bool) -> World:
     return world
 
 
-def restarted() -> bool:
-    """Did torchrun start this process in place of one that died?"""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def is_marked(name: str, world: World) -> bool:
+    """Was this marked, perhaps by processes in whose place torchrun has started these?"""
+    return world.store is not None and world.store.check([name])
+
+
+def mark(name: str, world: World) -> None:
+    if world.store is not None:
+        world.store.set(name, "1")
 
 
 def leave(world: World) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -90,7 +90,9 @@ class Request:
 
     source: tuple[int, ...]  # without EOS
     prefix: tuple[int, ...] = ()  # how the translation has to begin
-    given: int | None = None  # pieces of the prefix that cost nothing; the others cost what the model says; None: all
+    given: int | None = (
+        None  # pieces of the prefix that cost nothing, None: all; the cost of others is told, not searched
+    )
     number: int = 0
     attention: bool = False
     tokens: bool = False  # log p of each token is wanted too
@@ -109,6 +111,15 @@ class Engine(Protocol):
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
         """Given targets, as if they had been found."""
+
+
+def rescored(engine: Engine, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
+    """With the log p of each piece, EOS and the part of a prefix that was not given included."""
+    (scored,) = engine.score([(request.source, best.ids)], options.alpha)
+    logprobs = (*([0.0] * request.free), *scored.token_logprobs[request.free :])
+    total = sum(logprobs)
+    score = length_normalised(total, len(logprobs), options.alpha)
+    return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
 
 def longest(pieces: int, prefix: int, options: SearchOptions) -> int:

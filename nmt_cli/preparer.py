@@ -170,10 +170,16 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_Checked, ...]]) -> st
 def _must_write(folder: Path, fingerprint: str, force: bool) -> bool:
     if not (folder / "meta.json").is_file():  # an empty folder: _check_request saw to it
         return True
-    meta = read_json(folder / "meta.json", "the prepared data's")
+    try:
+        meta = read_json(folder / "meta.json", "the prepared data's")
+    except NmtError:
+        if not force:
+            raise
+        meta = {}
     if force:
-        own = {"meta.json", *(Path(name).parts[0] for name in meta.get("files", ()))}
-        others = sorted(path.name for path in folder.iterdir() if path.name not in own)
+        own = {"meta.json", "vocab", *(Path(name).parts[0] for name in meta.get("files", ()))}
+        strange = (path for path in folder.iterdir() if path.name not in own)
+        others = sorted(path.name for path in strange if path.is_dir() or "files" in meta)
         if others:  # a run, as nmt train FOLDER makes it
             raise NmtError(
                 f"{folder} also holds {', '.join(others)}, which --force would remove",

@@ -138,17 +138,32 @@ class Gap:
     after: str
 
 
-def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
-    """The text without the spans, and the gaps. What is apart by nothing but space is one gap, kept as it is."""
+def replaced(text: str, spans: Sequence[Span]) -> str:
+    """The text with what is wanted of the spans in their places."""
+    for span in reversed(_joined(text, spans)):
+        text = text[: span.start] + span.wanted + text[span.stop :]
+    return text
+
+
+def _joined(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Spans that are apart by nothing but space are one."""
     joined: list[Span] = []
     for span in spans:
-        if joined and not text[joined[-1].stop : span.start].strip():
-            between = text[joined[-1].stop : span.start]
-            joined[-1] = Span(joined[-1].start, span.stop, joined[-1].wanted + between + span.wanted)
-        else:
+        between = text[joined[-1].stop : span.start] if joined else "-"
+        if between.strip():
             joined.append(span)
+            continue
+        last = joined.pop()
+        if not between and _UNSPACED.match(text[span.start]) and _WORD.fullmatch(last.wanted[-1] + span.wanted[0]):
+            between = " "  # the source needs none, but their translations do
+        joined.append(Span(last.start, span.stop, last.wanted + between + span.wanted))
+    return joined
+
+
+def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
+    """The text without the spans, and the gaps. What is apart by nothing but space is one gap, kept as it is."""
     rest, gaps, done = "", [], 0
-    for span in joined:
+    for span in _joined(text, spans):
         rest += text[done : span.start]
         before, after = rest[-1:] or " ", text[span.stop : span.stop + 1] or " "
         rest = rest.rstrip(" ")

@@ -265,7 +265,7 @@ class Train:
     ] = "adam"
     beta1: Annotated[float, "of Adam", PROBABILITY] = 0.9
     beta2: Annotated[float, "of Adam", PROBABILITY] = 0.98
-    epsilon: Annotated[float, "of Adam", Range(low=0)] = 1e-9
+    epsilon: Annotated[float, "of Adam", Range(low=1e-15)] = 1e-9
     weight_decay: Annotated[float, "on matrices; not on biases and norms", NOT_NEGATIVE] = 0.0
     clip: Annotated[float, "largest norm of the gradient; 0: off", NOT_NEGATIVE] = 0.0
     schedule: Annotated[

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.checkpoint import State, without_paths
+from nmt_cli.checkpoint import State, checkpoints, without_paths
 from nmt_cli.errors import NmtError
 from nmt_cli.files import read_json, replace_file
 from nmt_cli.recipe import Recipe, load_recipe, recipe_tables
@@ -102,24 +102,32 @@ def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
 def replaced_run(run: Path) -> Iterator[None]:
     """--force: the run's own files, not the prepared data beside them, are put aside; removed at the end, or put back
     after an error."""
-    aside = run / ".replaced"
-    _move(run, aside)
     try:
+        _move(run, run / _ASIDE)
         yield
     except BaseException:
-        _move(aside, run)
+        _move(run / _ASIDE, run)
         raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(run / _ASIDE)
+
+
+def put_back(run: Path) -> None:
+    """What a kill in the midst of that left aside: the old run, unless the new one has come to a checkpoint."""
+    if (run / _ASIDE).exists():
+        if not checkpoints(run):
+            _move(run / _ASIDE, run)
+        shutil.rmtree(run / _ASIDE, ignore_errors=True)
+
+
+_ASIDE = ".replaced"
 
 
 def _move(here: Path, there: Path) -> None:
-    """All that a run consists of; nothing else of the kind is left there."""
+    """All that a run consists of."""
     there.mkdir(exist_ok=True)
     for name in ("checkpoints", "model", "vocab", "log.jsonl", "recipe.toml"):
-        shutil.rmtree(there / name, ignore_errors=True)
-        (there / name).unlink(missing_ok=True)
         if (here / name).exists():
+            shutil.rmtree(there / name, ignore_errors=True)  # a folder, else a file, which is replaced
             (here / name).rename(there / name)
 
 

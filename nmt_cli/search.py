@@ -36,7 +36,6 @@ class _Sentence:
 
     limit: int  # L
     prefix: Sequence[int]
-    free: int  # tokens of the prefix that cost nothing
     draws: list[list[float]]  # (L,K) numbers from 0 to 1, if sampling
     ended: list[Hypothesis] = field(default_factory=list)
 
@@ -103,14 +102,12 @@ def search(
     prefixes: Sequence[Sequence[int]] | None = None,
     numbers: Sequence[int] | None = None,
     watch: Callable[[Step], None] | None = None,
-    free: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best translations of each row of src (B,S), best first. Several models average their probabilities.
 
-    A translation starts with its prefix, whose log p counts as 0, while its length counts: as in CTranslate2; `free`
-    says of how many of its tokens that holds, by default of all. `numbers` (by default 0, 1, ...) are those of the
-    sentences in the whole input: what is sampled for a sentence depends on its number and the seed, not on the batch it
-    comes in. `watch` is told of every step, if there is only one sentence.
+    A translation starts with its prefix, whose log p counts as 0, while its length counts: as in CTranslate2. `numbers`
+    (by default 0, 1, ...) are those of the sentences in the whole input: what is sampled for a sentence depends on its
+    number and the seed, not on the batch it comes in. `watch` is told of every step, if there is only one sentence.
     """
     if any(model.training for model in models):
         raise ValueError("search wants model.eval(): dropout would change the probabilities at random")
@@ -118,7 +115,7 @@ def search(
         raise ValueError("one sentence at a time can be watched")
     if not len(src):
         return []
-    sentences = _sentences(src, options, prefixes, numbers, free)
+    sentences = _sentences(src, options, prefixes, numbers)
     alive = list(sentences)  # alive[b] has rows b*K to b*K+K-1 of everything below
     width = options.n_best if options.sample else 1  # a beam starts from one row and fans out
     rows = torch.arange(len(alive), device=src.device)[:, None].expand(-1, width)  # (B,K): which row each comes from
@@ -134,8 +131,7 @@ def search(
         logp, attention = _step(models, written["ids"], memories, states, options)
         # 2. What may not come next is ruled out.
         forced = [sentence.forced(position) for sentence in alive]
-        costly = [position >= sentence.free for sentence in alive]
-        _rule_out(logp, written["ids"][:, 1:], never, forced, costly, options)
+        _rule_out(logp, written["ids"][:, 1:], never, forced, options)
         # 3. The candidates: the best continuations of each sentence, or one drawn for each row.
         if options.sample:
             found = _draw(logp, totals, [sentence.draws[position] for sentence in alive], options)
@@ -171,23 +167,18 @@ def search(
 
 
 def _sentences(
-    src: Tensor,
-    options: SearchOptions,
-    prefixes: Sequence[Sequence[int]] | None,
-    numbers: Sequence[int] | None,
-    free: Sequence[int] | None,
+    src: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None, numbers: Sequence[int] | None
 ) -> list[_Sentence]:
     pieces = ((src != PAD) & (src != EOS)).sum(1).tolist()
     prefixes = [()] * len(pieces) if prefixes is None else prefixes
     numbers = range(len(pieces)) if numbers is None else numbers
-    free = [len(prefix) for prefix in prefixes] if free is None else free
     sentences = []
-    for length, prefix, number, costless in zip(pieces, prefixes, numbers, free, strict=True):
+    for length, prefix, number in zip(pieces, prefixes, numbers, strict=True):
         if {PAD, BOS, EOS} & set(prefix):
             raise ValueError(f"a prefix is made of ordinary pieces, not of {list(prefix)}")
         limit = longest(length, len(prefix), options)
         draws = uniform(limit, options.n_best, options.seed, number) if options.sample else []
-        sentences.append(_Sentence(limit, prefix, costless, draws))
+        sentences.append(_Sentence(limit, prefix, draws))
     return sentences
 
 
@@ -231,21 +222,14 @@ def penalise(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
     return logits.scatter(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
 
 
-def _rule_out(
-    logp: Tensor, ids: Tensor, never: Tensor, forced: list[int | None], costly: list[bool], options: SearchOptions
-) -> None:
+def _rule_out(logp: Tensor, ids: Tensor, never: Tensor, forced: list[int | None], options: SearchOptions) -> None:
     """Set to -inf what may not follow ids (R,T), in place. Where forced[b] is a token, it alone may, whatever it is."""
     width = len(logp) // len(forced)
-    forced_at = [
-        (b * width + k, token, costs)
-        for b, (token, costs) in enumerate(zip(forced, costly, strict=True))
-        if token is not None
-        for k in range(width)
-    ]
+    forced_at = [(b * width + k, token) for b, token in enumerate(forced) if token is not None for k in range(width)]
     if forced_at:
-        row, token, costs = torch.tensor(forced_at, device=logp.device).unbind(1)
+        row, token = torch.tensor(forced_at, device=logp.device).unbind(1)
         # A prefix is given, not found: it costs nothing. The end at the limit costs what it costs.
-        forced_logp = torch.where(costs > 0, logp[row, token], 0.0)
+        forced_logp = torch.where(token == EOS, logp[row, token], 0.0)
     logp.index_fill_(1, never, NEVER)
     if options.no_repeat_ngram:
         logp.scatter_(1, repeats(ids, options.no_repeat_ngram), NEVER)

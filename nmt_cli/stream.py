@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, islice
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -26,10 +25,11 @@ def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterato
     ready: queue.Queue[list[Row] | BaseException | None] = queue.Queue(AHEAD)
     threading.Thread(target=_read, args=(blocks, ready, weigh), daemon=True).start()
     held: list[Row] = []
+    weight = 0  # of what is held
     size, over = FIRST, False
     while not over or held:
         deadline = time.monotonic() + COMPANY if held else math.inf
-        while not over and _fitting(held, size, HEAVIEST, weigh) == len(held) < size:
+        while not over and len(held) < size and weight < HEAVIEST:
             try:
                 block = ready.get(timeout=max(0.0, deadline - time.monotonic()) if held else None)
             except queue.Empty:
@@ -42,18 +42,29 @@ def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterato
                 raise block
             else:
                 held += block
+                weight += sum(map(weigh, block))
                 deadline = min(deadline, time.monotonic() + COMPANY)
         if held:
-            count = _fitting(held, size, HEAVIEST, weigh)
-            full = len(held) > count or count == size
-            yield held[:count]
-            size, held = min(2 * size, MOST) if full else max(FIRST, size // 2), held[count:]
+            full = len(held) >= size or weight >= HEAVIEST
+            window = next(_parts(held, size, HEAVIEST, weigh))
+            held, weight = held[len(window) :], weight - sum(map(weigh, window))
+            size = min(2 * size, MOST) if full else max(FIRST, size // 2)
+            yield window
 
 
-def _fitting(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> int:
-    """How many of the first rows make up no more than that; one, however heavy."""
-    weights = accumulate(map(weigh, islice(rows, most)))
-    return sum(1 for number, weight in enumerate(weights) if not number or weight <= heaviest)
+def _parts(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """Of so many rows and no more weight; one row, however heavy."""
+    part: list[Row] = []
+    total = 0
+    for row in rows:
+        weight = weigh(row)
+        if part and (len(part) == most or total + weight > heaviest):
+            yield part
+            part, total = [], 0
+        part.append(row)
+        total += weight
+    if part:
+        yield part
 
 
 def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:
@@ -93,10 +104,8 @@ def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]])
 def _read(blocks: Iterable[list[Row]], ready: queue.Queue, weigh: Callable[[Row], int]) -> None:
     try:
         for block in blocks:
-            while block:
-                count = _fitting(block, BLOCK, HEAVIEST // AHEAD, weigh)
-                ready.put(block[:count])
-                block = block[count:]
+            for part in _parts(block, BLOCK, HEAVIEST // AHEAD, weigh):
+                ready.put(part)
         ready.put(None)
     except BaseException as error:  # whatever it is, the reader of the queue should know
         ready.put(error)

@@ -11,7 +11,7 @@ import torch
 from nmt_cli.batches import make_batch, pad
 from nmt_cli.checkpoint import load_model
 from nmt_cli.device import choose_device
-from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
+from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, rescored
 from nmt_cli.errors import NmtError
 from nmt_cli.search import search
 from nmt_cli.vocab import PAD
@@ -35,14 +35,19 @@ class TorchEngine:
         self.models = [one.model for one in trained]
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        return search(
+        found = search(
             self.models,
             torch.from_numpy(pad([request.source for request in requests])).to(self.device),
             replace(options, attention=requests[0].attention),
             [request.prefix for request in requests],
             [request.number for request in requests],
-            free=[request.free for request in requests],
         )
+        return [
+            found_here
+            if request.free == len(request.prefix)
+            else [rescored(self, request, one, options) for one in found_here]
+            for request, found_here in zip(requests, found, strict=True)
+        ]
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:

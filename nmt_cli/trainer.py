@@ -38,8 +38,8 @@ from nmt_cli.model.memory import keep_freed_memory
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.model_folder import CTRANSLATE2, find_model
 from nmt_cli.optimizer import make_optimizers
-from nmt_cli.recipe import Recipe, load_recipe, recipe_tables, tables_toml
-from nmt_cli.run import Entry, Log, as_prepared, check_same, data_fingerprint, read_log, replaced_run
+from nmt_cli.recipe import Recipe, Train, load_recipe, recipe_tables, tables_toml
+from nmt_cli.run import Entry, Log, as_prepared, check_same, data_fingerprint, put_back, read_log, replaced_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.validation import Validation
 from nmt_cli.vocab import load_vocab
@@ -84,14 +84,17 @@ def session(
     with ExitStack() as stack:
         if world.leader:
             data_fingerprint(recipe)  # complain before anything is made or removed
-            force = force and not distributed.restarted()
+            force = force and not distributed.is_marked("forced", world)  # only once, however often torchrun restarts
             if start_from is not None and (force or not checkpoint.checkpoints(recipe.run_folder)):
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
+            put_back(recipe.run_folder)
         with replaced_run(recipe.run_folder) if world.leader and force else nullcontext():
             distributed.from_leader(None, world)  # nobody looks before the leader is done
             keep_freed_memory()
             trainer = Trainer(recipe, world, device, start_from, watch)
+        if world.leader and force:
+            distributed.mark("forced", world)
         if trainer.log is not None:
             stack.callback(trainer.log.close)
         trainer.fit()
@@ -151,6 +154,8 @@ class Trainer:
         self.state = checkpoint.load_state(saved[0]) if saved else State(data=data_fingerprint(recipe))
         if saved:
             check_same(recipe, self.state, start_from)
+            if not self.state.yardstick:  # a run of an older version
+                self.state.yardstick = yardstick(load_recipe(self.run / "recipe.toml").train)
         elif start_from is not None:
             self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
@@ -244,17 +249,17 @@ class Trainer:
         if self.state.processes not in (0, self.world.size):
             self.note(f"{self.world.size} processes instead of {self.state.processes}: dropout is another from here on")
         self.state.processes = self.world.size
-        self.check_yardstick()
         reason, ended = self.reason_to_stop(), distributed.from_leader(self.ended, self.world)
         if reason and ended:
             self.emit({"kind": "end", "reason": reason, "already": True})
             return
+        self.check_yardstick()
         with self.interruptions():
             while not (reason or self.signal):
                 validation_due = self.update()
                 if self.state.step % self.settings.log_every == 0:
                     self.log_window()
-                if validation_due:
+                if validation_due and not self.bad_in_a_row:  # nothing is kept of weights that may have diverged
                     self.validate()
                 reason = self.reason_to_stop()
                 if self.world.size == 1:
@@ -263,20 +268,22 @@ class Trainer:
             if reason:
                 self.finish()
             self.save()
-            if reason and self.world.leader:
+            if reason and self.world.leader and (self.run / "model").exists():
                 self.export()
         stopped_by = self.signal or self.wish  # a wish may come while the last weights are measured and saved
         self.emit({"kind": "end", "reason": reason or signal.Signals(stopped_by).name, "signal": stopped_by})
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
 
     def check_yardstick(self) -> None:
-        """A best of another metric, or on other lines, cannot be compared with."""
-        state, settings = self.state, self.settings
-        yardstick = f"{settings.metric} of {self.valid_lines:,} lines, beam {settings.valid_beam}"
-        if state.yardstick not in ("", yardstick):
-            state.best, state.stale = None, 0
-            self.note(f"measured by {yardstick}, no longer by {state.yardstick}: what is best is found anew")
-        state.yardstick = yardstick
+        """A best by another metric, or on other lines, cannot be compared with: the best model is measured anew."""
+        state, now, model = self.state, yardstick(self.settings), self.run / "model/model.safetensors"
+        if state.yardstick and state.yardstick != now:
+            self.note(f"best is now by {now}, no longer by {state.yardstick}")
+            known = self.valid is not None and distributed.from_leader(model.exists(), self.world)
+            weights = checkpoint.load_tensors(model) if known else {}
+            weights = {name: tensor.to(self.compute.device) for name, tensor in weights.items()}
+            state.best, state.stale = self.measure(weights)["value"] if known else None, 0
+        state.yardstick = now
 
     def reason_to_stop(self) -> str:
         if 0 < self.settings.patience <= self.state.stale:
@@ -408,7 +415,8 @@ class Trainer:
         if self.bad_in_a_row >= NON_FINITE_IN_A_ROW:
             raise NmtError(
                 f"the loss was not finite {NON_FINITE_IN_A_ROW} times in a row, up to step {state.step}: it diverged",
-                f"the last checkpoint in {self.run} stands; lower train.lr or train.scale, or set train.clip = 1",
+                f"the last checkpoint in {self.run} stands; --from {self.run} --out NEW begins with its best model, with a "
+                "lower train.lr or train.scale, or with train.clip = 1",
             )
         return False
 
@@ -444,7 +452,7 @@ class Trainer:
         """Measure the weights that would be kept, keep them if they are the best so far, and save."""
         self.log_window()
         entry, state = self.measure(self.averaged), self.state
-        better = state.best is None or entry["value"] > state.best
+        better = self.is_better(entry)
         if better:
             state.best, state.best_step, state.stale = entry["value"], state.step, 0
         else:
@@ -455,6 +463,11 @@ class Trainer:
             self.save_model(self.averaged, entry)
         self.save(better)
         state.validated_at = self.window_began = self.now()
+
+    def is_better(self, entry: Entry) -> bool:
+        """Than the best so far; a model that has diverged never is."""
+        finite = math.isfinite(entry["value"]) and math.isfinite(entry.get("loss", 0.0))
+        return finite and (self.state.best is None or entry["value"] > self.state.best)
 
     def measure(self, weights: dict[str, Tensor] | None) -> Entry:
         """Figures on the validation lines, by all processes. "value" is what best means, higher being better."""
@@ -474,15 +487,15 @@ class Trainer:
 
     def finish(self) -> None:
         """The last validation, and the average of the last checkpoints if that is better."""
-        if self.state.validated != self.state.step:
+        if self.state.validated != self.state.step and not self.bad_in_a_row:
             self.validate()
-        if self.settings.average < 2:
-            return
         names = [folder.name for folder in self.validated()[-self.settings.average :]]
         folders = [self.run / "checkpoints" / name for name in distributed.from_leader(names, self.world)]
+        if self.settings.average < 2 or not folders:
+            return
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
-        better = self.valid is None or self.state.best is None or entry["value"] > self.state.best
+        better = self.valid is None or self.is_better(entry)
         self.emit({"kind": "average", **entry, "of": names, "best": better})
         if better:
             self.save_model(mean, entry)
@@ -533,7 +546,7 @@ class Trainer:
 
     def save(self, best: bool = False) -> None:
         """A checkpoint of this step; if there is one, what has been found out about it since."""
-        if self.log is None:
+        if self.log is None or self.bad_in_a_row:
             return
         self.log.sync()
         self.state.seconds = self.now()
@@ -578,7 +591,9 @@ class Trainer:
             "processes": self.world.size,
             "threads": torch.get_num_threads(),
             "seed": self.settings.seed,
-            "best_bleu": self.state.best if self.valid and self.settings.metric == "bleu" else None,
+            "best_bleu": self.state.best
+            if self.valid and self.settings.metric == "bleu" and self.state.yardstick == yardstick(self.settings)
+            else None,
         }
 
     @property
@@ -653,6 +668,12 @@ def local_processes(recipe: Recipe, threads: int) -> int:
         most = recipe.train.batch_tokens * recipe.train.accumulate // _SHARE
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
+
+
+def yardstick(settings: Train) -> str:
+    """What makes two values of the metric comparable; the search plays no part in the loss."""
+    searched = f", beam {settings.valid_beam}" if settings.metric != "loss" else ""
+    return f"{settings.metric} of {f'{settings.valid_lines:,}' if settings.valid_lines else 'all'} lines{searched}"
 
 
 def mix(*numbers: int) -> int:

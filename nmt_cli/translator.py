@@ -19,7 +19,7 @@ from nmt_cli.alignment import Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.errors import NmtError
 from nmt_cli.glossary import Glossary, Term, capitalized
-from nmt_cli.protect import Span, lost, protected, put_back, take_out
+from nmt_cli.protect import Span, lost, protected, put_back, replaced, take_out
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.text import is_blank, normalize, one_line
 from nmt_cli.vocab import UNK, Vocab
@@ -211,8 +211,7 @@ class Translator:
         spans = self._protected(text)
         translation.source_pieces += len(ids)
         if len(ids) > self.settings.longest_source:  # only what must not be cut can be so long
-            translation.flags.add("copied")
-            return [Output(one_line(text))]
+            return self._copied(text, prefix, translation)
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
         outputs, flags = self._outputs(ids, found, shift)
@@ -222,10 +221,10 @@ class Translator:
             return outputs
         # 2. Without what was lost, and if that is not enough, without anything that could be.
         for taken in (missing, spans) if len(missing) < len(spans) else (spans,):
-            rest, gaps = take_out(text, [self._in_place(span, text) for span in taken])
-            if is_blank(rest):
-                translation.flags.add("copied")
-                return [Output(one_line(" ".join(gap.wanted for gap in gaps)))]
+            taken = taken if prefix else [_begun(span, text) for span in taken]
+            rest, gaps = take_out(text, taken)
+            if not any(map(str.isalnum, rest)):  # of a mark alone the model would make up a sentence
+                return self._copied(replaced(text, taken), prefix, translation)
             translation.flags.add("restored")
             ids = tuple(self.vocab.source.encode(rest))
             # Half a word may have more pieces than the whole.
@@ -242,10 +241,11 @@ class Translator:
         translation.flags |= flags
         return outputs
 
-    def _in_place(self, span: Span, text: str) -> Span:
-        """A term that begins the line with a capital keeps it."""
-        begins = isinstance(span, Term) and text[span.start].isupper() and not text[: span.start].strip()
-        return replace(span, wanted=capitalized(span.wanted)) if begins and span.wanted.islower() else span
+    def _copied(self, text: str, prefix: tuple[int, ...], translation: Translation) -> list[Output]:
+        """What there is nothing to translate in, behind a forced prefix if there is one."""
+        translation.flags.add("copied")
+        begun = self.vocab.target.decode(list(prefix))
+        return [Output(one_line(self.join.join(part for part in (begun, text) if part)))]
 
     def _with_terms(
         self,
@@ -366,6 +366,12 @@ class Translator:
                     Output(text, scored.logprob, len(scored.ids) + 1, pieces, scored.token_logprobs)
                 ]
         return translations
+
+
+def _begun(span: Span, text: str) -> Span:
+    """A term that begins the line with a capital keeps it."""
+    begins = isinstance(span, Term) and text[span.start].isupper() and not text[: span.start].strip()
+    return replace(span, wanted=capitalized(span.wanted)) if begins and span.wanted.islower() else span
 
 
 def attention_of(best: Hypothesis, source: int) -> np.ndarray:

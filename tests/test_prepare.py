@@ -70,7 +70,11 @@ def test_force_removes_no_run(nmt, tmp_path):
     assert nmt(*command, 50, "--force").code == 0
     (tmp_path / "data/run").mkdir()
     assert_user_error(nmt(*command, 60, "--force"), "data also holds run, which --force would remove")
+    (tmp_path / "data/meta.json").write_text("{")
+    assert_user_error(nmt(*command, 60, "--force"), "data also holds run, which --force would remove")
     assert (tmp_path / "data/run").exists()
+    (tmp_path / "data/run").rmdir()
+    assert nmt(*command, 60, "--force").code == 0
 
 
 def test_the_ids_are_sentencepieces_own(nmt, small, tmp_path):

@@ -298,7 +298,7 @@ def test_stops_early_when_nothing_can_win():
 )
 def test_done(best_open, settings, expected):
     ended = [Hypothesis((), score, score, (score,), True) for score in (-0.5, -1.0)]
-    assert search_module._Sentence(4, (), 0, [], ended).done(best_open, SearchOptions(**settings)) == expected
+    assert search_module._Sentence(4, (), [], ended).done(best_open, SearchOptions(**settings)) == expected
 
 
 @every_model

@@ -329,20 +329,65 @@ def test_force_removes_nothing_for_what_is_then_refused(nmt, toy, tmp_path):
     assert "finished before" in nmt("train", toy, *sets("train.steps=5")).err
 
 
-def test_force_counts_once_however_often_torchrun_starts_again(nmt, toy, tmp_path):
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_kill_while_force_is_at_work(nmt, toy, tmp_path, begun):
+    """The old run is there again, unless the new one had come to a checkpoint."""
+    run = tmp_path / "runs/toy"
     assert nmt("train", toy, *sets("train.steps=5")).code == 0
-    again = nmt("train", toy, "--force", *sets("train.steps=10"), env={"TORCHELASTIC_RESTART_COUNT": "1"})
-    assert again.code == 0 and "going on from step 5" in again.err
+    (run / ".replaced").mkdir()
+    for name in ("checkpoints", "model", "log.jsonl", "recipe.toml"):
+        (run / name).rename(run / ".replaced" / name)
+    if begun:
+        shutil.copytree(run / ".replaced", run, symlinks=True, dirs_exist_ok=True)
+    result = nmt("train", toy, *sets("train.steps=10"))
+    assert result.code == 0 and "going on from step 5" in result.err and not (run / ".replaced").exists()
 
 
 def test_another_metric_finds_its_own_best(nmt, toy, tmp_path):
     """A loss is never above a BLEU: nothing would be best any more."""
     assert nmt("train", toy, *sets("train.steps=10")).code == 0
     result = nmt("train", toy, *sets("train.steps=20", "train.metric=loss"))
-    assert result.code == 0 and "bleu of 10 lines" in " ".join(result.err.split())
+    assert result.code == 0 and "no longer by bleu of 10 lines, beam 1" in " ".join(result.err.split())
     state = load_state(checkpoints(tmp_path / "runs/toy")[-1])
     assert state.best < 0 and state.best_step == 20
-    assert "no longer by" not in nmt("train", toy, *sets("train.steps=30", "train.metric=loss")).err
+    same = sets("train.metric=loss", "train.valid_beam=2")  # which plays no part in a loss
+    assert "no longer by" not in nmt("train", toy, *sets("train.steps=30"), *same).err
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["", "older version"])
+def test_the_best_model_is_measured_anew_by_another_yardstick(make_trainer, tmp_path, known):
+    """So that a worse one does not take its place."""
+    trainer, _ = make_trainer("train.steps=10")
+    trainer.measure = lambda weights: {"value": 20.0, "lines": 1, "seconds": 0.0}
+    trainer.fit()
+    before = sha256_of(tmp_path / "runs/toy/model/model.safetensors")
+    file = tmp_path / "runs/toy/checkpoints/step-10/state.json"
+    if not known:
+        file.write_text(json.dumps({**json.loads(file.read_text()), "yardstick": ""}))
+    trainer, _ = make_trainer("train.steps=20", "train.valid_lines=5")
+    values = iter([30.0, 25.0])
+    trainer.measure = lambda weights: {"value": next(values), "lines": 1, "seconds": 0.0}
+    trainer.fit()
+    state = load_state(checkpoints(tmp_path / "runs/toy")[-1])
+    assert (state.best, state.best_step) == (30.0, 10) and state.stale == 1
+    assert sha256_of(tmp_path / "runs/toy/model/model.safetensors") == before
+
+
+def test_weights_that_have_diverged_are_not_kept(make_trainer, tmp_path):
+    trainer, _ = make_trainer("train.steps=40", "train.valid_every=5", "train.keep=1")
+    plain = trainer.update
+
+    def update() -> bool:
+        if trainer.state.step == 12:
+            trainer.parameters[0].data.fill_(math.inf)
+        return plain()
+
+    trainer.update = update
+    with pytest.raises(NmtError, match="it diverged"):
+        trainer.fit()
+    kept = checkpoints(tmp_path / "runs/toy")
+    assert (tmp_path / "runs/toy/checkpoints/last").resolve().name == "step-10"
+    assert all(tensor.isfinite().all() for path in kept for tensor in load_file(path / "model.safetensors").values())
 
 
 def test_without_validation_lines(nmt, toy, tmp_path, prepared):
@@ -611,7 +656,7 @@ if os.environ.get("RANK") == "1":
 """
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done = torchrun(tmp_path, 2, toy, restarts=2)
+    done = torchrun(tmp_path, 2, toy, "--force", restarts=2)  # which counts once
     assert done.returncode == 0, done.stderr
     assert marker.exists()
     starts = [entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "start"]

@@ -791,9 +791,37 @@ def test_a_term_ends_where_a_word_ends(nmt, model, write, engine):
 def test_a_line_of_nothing_but_terms(nmt, model, write, engine):
     """Which the model cannot write."""
     glossary = write("g.tsv", "dog\tжук\ncat\t犬\n")
-    lines = ["Dog", "dog", "Cat", "cat 😀", "Cat dog"]
+    lines = ["Dog", "dog", "Cat", "cat 😀", "Cat dog", "Dog!", "Dog (cat)."]
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
-    assert result.text.splitlines() == ["Жук", "жук", "犬", "犬 😀", "犬 жук"]
+    assert result.text.splitlines() == ["Жук", "жук", "犬", "犬 😀", "犬 жук", "Жук!", "Жук (犬)."]
+    prefixes = write("p.fr", "Voilà\n" * 2)
+    text = text_of(["Dog!", "https://example.org/a!"])
+    options = ("--glossary", glossary, "--engine", engine, "--prefix-file", prefixes)
+    result = nmt("translate", model, *options, stdin=text)
+    assert result.text.splitlines() == ["Voilà жук!", "Voilà https://example.org/a!"]
+
+
+def test_both_engines_agree_on_a_glossary(nmt, model, write):
+    """The cost of what was forced is told, and decides nothing."""
+    glossary = write("g.tsv", "because\tcar\nfound\tretrouvé\nbox\tcaisse\nsmall\tminuscule\nthe\tce\n")
+    options = ("--glossary", glossary, "--patience", 1, "--format", "jsonl")
+    one, two = (
+        [
+            json.loads(line)
+            for line in nmt("translate", model, *options, "--engine", e, stdin=text_of(SENTENCES)).text.splitlines()
+        ]
+        for e in ENGINES
+    )
+    assert sum("glossary" in line["flags"] for line in one) > 20
+    assert [line["translation"] for line in one] == [line["translation"] for line in two]
+    for a, b in zip(one, two, strict=True):
+        assert a["n_best"][0]["score"] == pytest.approx(b["n_best"][0]["score"], abs=2e-3)
+
+
+def test_neighbouring_terms_where_the_source_needs_no_space(write):
+    glossary = load_glossary(write("g.tsv", "猫\tcat\n狗\tdog\n"), "nfc")
+    text = "猫狗都在睡。"
+    assert [gap.wanted for gap in take_out(text, glossary.find(text))[1]] == ["cat dog"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
