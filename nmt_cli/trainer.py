@@ -415,8 +415,8 @@ class Trainer:
         if self.bad_in_a_row >= NON_FINITE_IN_A_ROW:
             raise NmtError(
                 f"the loss was not finite {NON_FINITE_IN_A_ROW} times in a row, up to step {state.step}: it diverged",
-                f"the last checkpoint in {self.run} stands; --from {self.run} --out NEW begins with its best model: lower "
-                "train.lr or train.scale there, or set train.clip = 1",
+                f"the last checkpoint in {self.run} stands; --from {self.run} --out NEW begins with its best model: "
+                "lower train.lr or train.scale there, or set train.clip = 1",
             )
         return False
 
