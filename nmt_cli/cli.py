@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="rich" if shutil.get_terminal_size().columns >= 80 else None,  # whose table cuts long options
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("prepare")(prepare.prepare)
@@ -64,7 +65,8 @@ def main() -> NoReturn:
     # this is as fast on a quiet machine (docs/performance.md). It must be set before torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (for good: someone has closed it)
+    # Someone has closed it: whoever writes there is told so.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):  # whatever the locale says
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
@@ -108,6 +110,7 @@ _SIGPIPE = 141  # as if killed by SIGPIPE: the reader has seen enough, and nobod
 _OS_HINTS = {
     errno.ENOSPC: "the disk is full: make room, or write elsewhere",
     errno.EACCES: "check the permissions",
+    errno.EBADF: "standard output is closed",
     errno.EROFS: "the file system is read-only: write elsewhere",
 }
 

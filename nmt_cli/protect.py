@@ -28,14 +28,16 @@ _PATTERN = re.compile(
   | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* \d* (?: \.\d+ )?      # %s, %1$s, %(x)d
         (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])                   # ... %lu
   | (?<!\w) [@\#] \w+                                                      # mentions
+  | (?<![\w.]) v? \d+ (?: \.\d+ ){{2,}} (?!\w)                                # versions
   | [0-9\#*] \ufe0f? \u20e3                                                 # keycaps
   | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*                               # emoji
     """,
     re.VERBOSE,
 )
-# A number may be written in another way: what counts is its digits. One digit alone may become a word.
+# A number may be written in another way: what counts is its digits and its minus. One digit alone may become a word.
 _NUMBER = re.compile(
     r"""
+    (?: (?<! [\w)\].,:/-] ) [-\u2212] )?
     (?<!\w) \d (?: [.,:/\u00a0\u202f]? \d )+ (?= [^\W\d_]{0,3} (?!\w) )  # also in the 1990s, 12th, 10km
   | (?<!\w) \d (?= [ \u00a0\u202f]? [°%‰] )                     # 5 °C
     """,
@@ -45,7 +47,9 @@ _CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # most lines have none 
 _MARKS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
 _SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_WORD = re.compile(rf"[^\W{UNSPACED}]+(?:[-'’][^\W{UNSPACED}]+)*")  # where words are apart
+# Where words are apart: with accents of their own, and with symbols that are part of them, as in C# and °C.
+_LETTER = rf"(?:[^\W{UNSPACED}]|[\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff]|[#&@°+$€£¥©®™\u2100-\u214f])"
+_WORD = re.compile(rf"{_LETTER}+(?:[-'’]{_LETTER}+)*")
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,11 @@ class Span:
 
     def count_in(self, text: str) -> int:
         if self.number:
-            digits = _SEPARATORS.sub("", self.wanted)
+            digits = _SEPARATORS.sub("", self.wanted).lstrip("-\u2212")
+            minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if digits[0] != self.wanted[0] else ""
+            number = re.compile(rf"{minus}(?<!\d){digits}(?!\d)")
             # A space between two numbers may be inside of one, as in 10 000, or not.
-            return max(re.findall(r"\d+", marks.sub("", text)).count(digits) for marks in (_SEPARATORS, _MARKS))
+            return max(len(number.findall(marks.sub("", text))) for marks in (_SEPARATORS, _MARKS))
         return text.count(self.wanted)
 
     def without(self, text: str, count: int) -> str:
@@ -72,6 +78,9 @@ class Span:
     def tag(self) -> bool:
         return self.wanted.startswith("<")
 
+    def contains(self, other: Span) -> bool:
+        return self.start <= other.start and other.stop <= self.stop
+
     def overlaps(self, other: Span) -> bool:
         return self.start < other.stop and other.start < self.stop
 
@@ -79,11 +88,16 @@ class Span:
 AnySpan = TypeVar("AnySpan", bound=Span)
 
 
+def verbatim(text: str) -> list[Span]:
+    """Placeholders, tags, addresses and the like, which no word of them may leave."""
+    return [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
+
+
 def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
     """The spans of a line, from left to right; `known` says whether the vocabulary has a character."""
     spans = _unknown(text, known)
     if _CANDIDATE.search(text):
-        spans += [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
+        spans += verbatim(text)
         spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
     return without_overlaps(spans)
 
@@ -154,7 +168,8 @@ def _joined(text: str, spans: Sequence[Span]) -> list[Span]:
             joined.append(span)
             continue
         last = joined.pop()
-        if not between and _UNSPACED.match(text[span.start]) and _WORD.fullmatch(last.wanted[-1] + span.wanted[0]):
+        words = (last.wanted[-1] + span.wanted[0]).isalnum() and not _UNSPACED.search(last.wanted[-1] + span.wanted[0])
+        if not between and words and _UNSPACED.match(text[span.start]):
             between = " "  # the source needs none, but their translations do
         joined.append(Span(last.start, span.stop, last.wanted + between + span.wanted))
     return joined

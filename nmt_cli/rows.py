@@ -13,8 +13,6 @@ from nmt_cli.translator import Row
 def read_rows(inputs: list[Path], beside: Path | None, tsv: bool, shard: str | None) -> Iterator[list[Row]]:
     """Blocks of rows. `beside` is a file read in step with the input; `tsv`: both are columns of one file."""
     inputs = inputs or [STDIN]
-    if [*inputs, beside].count(STDIN) > 1:
-        raise NmtError("standard input is named twice", "it can be read only once")
     for path in [*inputs, *([beside] if beside else [])]:
         if path != STDIN and (path.is_dir() or not path.exists()):
             next(read_lines(path), None)  # the reader knows what to say; a pipe it could read only once

@@ -73,12 +73,14 @@ def cut_loop(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int],
     if len(ids) - len(set(ids)) < TIMES - 1:
         return None
     kept: list[int] = []
-    done, most = 0, max((_times(loop) for loop in _loops(source)), default=1)
-    for start, period, stop in _loops(ids):
+    done, most = 0, max((_times(loop) for loop in _loops(source, 2)), default=1)
+    for start, period, stop in _loops(ids, TIMES):
         enough = TIMES if any(is_word(index) for index in ids[start : start + period]) else NOT_WORDS
-        if _times((start, period, stop)) >= max(enough, most + 1):
+        times = _times((start, period, stop))
+        if times >= max(enough, most + 1):
             kept += ids[done : start + most * period]
-            done = stop
+            # What has begun once more belongs to what follows, if anything does: n'elle n'elle n'a.
+            done = start + times * period if stop < len(ids) else stop
     return (*kept, *ids[done:]) if done else None
 
 
@@ -87,15 +89,15 @@ def _times(loop: tuple[int, int, int]) -> int:
     return (stop - start) // period
 
 
-def _loops(ids: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Where each loop starts, its period, and where it stops, from left to right."""
+def _loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:
+    """Where each loop of so many times starts, its period, and where it stops, from left to right."""
     start = 0
     while start < len(ids):
-        for period in range(1, (len(ids) - start) // TIMES + 1):
+        for period in range(1, (len(ids) - start) // least + 1):
             stop = start + period
             while stop < len(ids) and ids[stop] == ids[stop - period]:
                 stop += 1
-            if stop - start >= TIMES * period:
+            if stop - start >= least * period:
                 yield start, period, stop
                 start = stop - 1
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,6 +20,12 @@ def output() -> Console:
 def messages() -> Console:
     """For everything else."""
     return _console(sys.stderr.isatty(), stderr=True)
+
+
+def say(text: str) -> None:
+    """A line beside the results, which do not end with whoever reads it. rich would end them."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _console(terminal: bool, stderr: bool) -> Console:

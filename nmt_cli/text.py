@@ -58,7 +58,7 @@ def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
     if len(columns) != 2:
         count = f"{len(columns)} column" + "s" * (len(columns) > 1)
         raise NmtError(
-            f"{name_of(path)}, line {number}: {count}, but a TSV corpus has two, source and target",
+            f"{name_of(path)}, line {number}: {count}, but a TSV has two, source and target",
             f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "columns are separated by one tab",
         )
     return columns[0], columns[1]

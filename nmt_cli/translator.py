@@ -15,11 +15,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from nmt_cli.alignment import Word, aligned, over_words, words_of
+from nmt_cli.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.errors import NmtError
 from nmt_cli.glossary import Glossary, Term, capitalized
-from nmt_cli.protect import Span, lost, protected, put_back, replaced, take_out
+from nmt_cli.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
 from nmt_cli.segments import cut_loop, split_long
 from nmt_cli.text import is_blank, normalize, one_line
 from nmt_cli.vocab import UNK, Vocab
@@ -89,6 +89,8 @@ class Translator:
         def known(character: str) -> bool:
             """What is spelt in bytes may be written in bytes, and may not."""
             ids = vocab.source.encode(character)
+            if character == SPACE:  # SentencePiece's own mark, which would come back as a space
+                return False
             return character == " " or not any(index == UNK or vocab.source.is_byte(index) for index in ids)
 
         @cache
@@ -137,29 +139,31 @@ class Translator:
         return found
 
     def _joined(self, parts: list[list[Output]]) -> list[Output]:
-        """The outputs of the parts of a line, one behind the other."""
-        if len(parts) == 1:
-            return parts[0]
+        """The outputs of the parts of a line, one behind the other: the best of each, then the second best ..."""
+        if len(parts) < 2:
+            return parts[0] if parts else []
         joined = []
-        for outputs in zip(*parts, strict=False):
-            # Where something was put back or copied, the pieces do not tell the words; and there is no alignment.
-            words = [len(words_of(output.pieces) if output.alignment else output.text.split()) for output in outputs]
-            shifts = accumulate(words, initial=0)
+        for rank in range(max(map(len, parts))):
+            outputs = [part[min(rank, len(part) - 1)] for part in parts]
+            shifts = accumulate((len(words_of(output.pieces)) for output in outputs), initial=0)
+            # All of it or none: where something was put back or copied, pieces do not tell the words.
+            aligned = all(output.alignment or not output.text for output in outputs)
             joined.append(
                 Output(
                     self.join.join(output.text for output in outputs if output.text),
                     sum(output.logprob for output in outputs),
                     sum(output.length for output in outputs),
                     tuple(piece for output in outputs for piece in output.pieces),
-                    tuple(logprob for output in outputs for logprob in output.token_logprobs),
+                    (),  # each part has an end mark of its own
                     tuple(
                         (s, t + shift)
                         for output, shift in zip(outputs, shifts, strict=False)
                         for s, t in output.alignment
+                        if aligned
                     ),
                 )
             )
-        return joined
+        return sorted(joined, key=lambda output: -output.score(self.settings.search.alpha))
 
     # -- one line ----------------------------------------------------------------------------------------------------
 
@@ -174,12 +178,18 @@ class Translator:
         parts = split_long(text, limit, lambda part: len(self.vocab.source.encode(part)), self._whole)
         translation.parts = len(parts)
         translation.flags.add("split")
-        programs, shift = [], 0
-        for index, part in enumerate(parts):
-            ids, prefix = tuple(self.vocab.source.encode(part)), () if index else self._prefix(row)
-            programs.append(self._segment(part, ids, prefix, translation, shift))
-            shift += len(words_of(self.vocab.source.id_to_piece(list(ids))))
-        return programs
+        encoded = [tuple(self.vocab.source.encode(part)) for part in parts]
+        *shifts, words = accumulate(map(self._words, encoded), initial=0)
+        countable = words == self._words(ids)  # no word was cut
+        return [
+            self._segment(
+                part, ids, () if index else self._prefix(row), translation, shifts[index] if countable else None
+            )
+            for index, (part, ids) in enumerate(zip(parts, encoded, strict=True))
+        ]
+
+    def _words(self, source: tuple[int, ...]) -> int:
+        return len(words_of(self.vocab.source.id_to_piece(list(source))))
 
     def _whole(self, text: str) -> list[tuple[int, int]]:
         """What a long line is not to be cut in."""
@@ -195,7 +205,10 @@ class Translator:
         return ids
 
     def _terms(self, text: str) -> list[Term]:
-        return self.glossary.find(text) if self.glossary else []
+        """Not those inside of a placeholder or an address, which they would destroy."""
+        terms = self.glossary.find(text) if self.glossary else []
+        fixed = verbatim(text) if terms and self.settings.protect else []
+        return [term for term in terms if all(term.contains(span) or not term.overlaps(span) for span in fixed)]
 
     def _protected(self, text: str) -> list[Span]:
         """What the translation must have, terms of the glossary first, from left to right."""
@@ -205,16 +218,19 @@ class Translator:
         return sorted([*spans, *terms], key=lambda span: span.start)
 
     def _segment(
-        self, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], translation: Translation, shift: int
+        self, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], translation: Translation, shift: int | None
     ) -> Program:
-        """One sentence, or a part of a line: the model's translation, repaired where it lost something."""
+        """One sentence, or a part of a line: the model's translation, repaired where it lost something.
+
+        `shift`: the words of the line before it; None, if they cannot be counted, and nothing be aligned.
+        """
         spans = self._protected(text)
         translation.source_pieces += len(ids)
         if len(ids) > self.settings.longest_source:  # only what must not be cut can be so long
             return self._copied(text, prefix, translation)
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
-        outputs, flags = self._outputs(ids, found, shift)
+        outputs, flags = self._outputs(ids, found, len(prefix), shift)
         missing = lost(spans, outputs[0].text)
         if not missing:
             translation.flags |= flags
@@ -230,7 +246,7 @@ class Translator:
             # Half a word may have more pieces than the whole.
             boundaries = [min(len(self.vocab.source.encode(rest[: gap.at])), len(ids)) for gap in gaps]
             found = yield from self._with_terms(rest, ids, prefix, translation, attention=True)
-            outputs, flags = self._outputs(ids, found, shift)
+            outputs, flags = self._outputs(ids, found, len(prefix), shift)
             for n, best in enumerate(found):
                 pieces = list(outputs[n].pieces)
                 looks = attention_of(best, len(ids))[: len(pieces)]
@@ -301,18 +317,21 @@ class Translator:
         return starts[int(np.argmax(looks))].start if starts else len(best.ids)
 
     def _outputs(
-        self, source: tuple[int, ...], found: Sequence[Hypothesis], shift: int
+        self, source: tuple[int, ...], found: Sequence[Hypothesis], given: int, shift: int | None
     ) -> tuple[list[Output], set[str]]:
-        """The n best, and what is to be said of the first."""
-        cuts = [cut_loop(best.ids, source, self.is_word) for best in found]
+        """The n best, and what is to be said of the first. What was given may repeat itself."""
+        cuts = [cut_loop(best.ids[given:], source, self.is_word) for best in found]
+        cuts = [cut and (*best.ids[:given], *cut) for best, cut in zip(found, cuts, strict=True)]
         flag = "loop" if cuts[0] is not None else "" if found[0].finished else "unfinished"
         outputs = [self._output(source, best, cut, shift) for best, cut in zip(found, cuts, strict=True)]
         return outputs, {flag} - {""}
 
-    def _output(self, source: tuple[int, ...], best: Hypothesis, cut: Sequence[int] | None, shift: int) -> Output:
+    def _output(
+        self, source: tuple[int, ...], best: Hypothesis, cut: Sequence[int] | None, shift: int | None
+    ) -> Output:
         ids, alignment = list(best.ids if cut is None else cut), tuple[tuple[int, int], ...]()
         pieces = self.vocab.target.id_to_piece(ids)
-        if self.settings.align and best.attention is not None and cut is None and ids:
+        if self.settings.align and best.attention is not None and cut is None and ids and shift is not None:
             alignment = self._alignment(source, pieces, best.attention, shift)
         return Output(
             one_line(self.vocab.target.decode(ids)),

@@ -367,8 +367,29 @@ def test_alignments_of_a_long_line_in_which_something_was_put_back(nmt, model):
     (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long])).text.splitlines()
     entry = json.loads(line)
     assert {"split", "restored"} <= set(entry["flags"])
-    targets = [int(pair.split("-")[1]) for pair in entry["n_best"][0]["alignment"].split()]
-    assert max(targets) == len(entry["translation"].split()) - 1
+    assert entry["n_best"][0]["alignment"] == ""  # all or none: words that were put back are not aligned
+    (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long[30:]])).text.splitlines()
+    entry = json.loads(line)
+    assert set(entry["flags"]) == {"split"}
+    pairs = [tuple(map(int, pair.split("-"))) for pair in entry["n_best"][0]["alignment"].split()]
+    assert max(source for source, _ in pairs) < len(entry["source"].split())
+    assert sorted(target for _, target in pairs) == list(range(len(entry["translation"].split())))
+
+
+def test_a_word_that_is_cut_is_not_aligned(nmt, model):
+    options = ("--align", "--format", "jsonl", "--no-protect")
+    entry = json.loads(nmt("translate", model, *options, stdin=b"a" * 3000).text)
+    assert "split" in entry["flags"] and entry["n_best"][0]["alignment"] == ""
+
+
+def test_the_n_best_of_a_line_in_parts(nmt, model):
+    """Sorted, as many as asked for although one part is copied, and without log p that nobody could tell apart."""
+    line = " ".join([*SENTENCES[:20], "https://example.org/" + "a" * 600 + ".", *SENTENCES[20:30]])
+    options = ("--format", "jsonl", "--tokens", "--n-best", 4)
+    entry = json.loads(nmt("translate", model, *options, stdin=text_of([line])).text)
+    scores = [best["score"] for best in entry["n_best"]]
+    assert {"split", "copied"} <= set(entry["flags"]) and len(scores) == 4 and scores == sorted(scores, reverse=True)
+    assert all(not best["token_logprobs"] for best in entry["n_best"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -457,6 +478,9 @@ def test_split_long_without_any_place_to_cut():
     [
         ("abcabcabcabc", "x", "abc"),
         ("xabababababy", "x", "xaby"),
+        ("xabcabcabcabcady", "x", "xabcady"),  # n'elle n'elle n'elle n'elle n'a: what has begun again goes on
+        ("xabcabcabcabca", "x", "xabc"),  # ... or does not
+        ("abcabcabcabcabc", "xyzxyzxyz", "abcabcabc"),  # as often as the source
         ("aaaa", "x", "a"),
         ("aaab", "x", None),
         ("ha ha ha ha ha", "he he he he he", None),  # the source does it too
@@ -621,6 +645,10 @@ def test_where_things_are_put_back(source, target, attention, expected):
         ("<b>cat</b> {x}", "chat</b> {x}", ["<b>", "</b>"]),  # all tags, to keep their order
         ("{x} and {x}", "{x}", ["{x}", "{x}"]),
         ("1,000 and 12", "1 000 et 12", []),
+        ("at -12 and -3.5", "à 12 et -3,5", ["-12"]),
+        ("at -12", "à \u221212", []),
+        ("from 10-12", "de 10 à 12", []),
+        ("in v1.2.3", "en v1 2.3", ["v1.2.3"]),
     ],
 )
 def test_what_is_lost(source, translation, expected):
@@ -859,6 +887,25 @@ def test_the_terms_of_a_line_against_a_pattern_for_each(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_term_inside_of_something_else_is_none(nmt, model, write, engine):
+    glossary = write("g.tsv", "cat\tmatou\npress {x}\tappuyer sur {x}\n")
+    kept = ["{cat}", "https://x.org/cat/1", "cat@example.com", "%(cat)s", '<cat id="1">', "#cat"]
+    lines = [f"the dog sees {thing} today." for thing in kept]
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
+    for thing, line in zip(kept, result.text.splitlines(), strict=True):
+        assert thing in line and "matou" not in line
+    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"press {x} now.\n")
+    assert "appuyer sur {x}" in result.text.lower()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_prefix_may_repeat_itself(nmt, model, write, engine):
+    prefix = write("p.fr", "la la la la la la\n")
+    result = nmt("translate", model, "--prefix-file", prefix, "--engine", engine, stdin=b"The dog sleeps.\n")
+    assert result.text.startswith("la la la la la la"), result.text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_term_that_begins_the_sentence_has_a_capital(nmt, model, write, engine):
     glossary = write("g.tsv", "the\tce\n")
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"The dog sees a cat.\n")
@@ -1020,6 +1067,11 @@ MISTAKES = [
     (["--score-only", "--forbid", "the"], "--score-only goes without"),
     (["--score-only", "--sample"], "--score-only goes without"),
     (["--max-ratio", "inf"], "max_ratio must be"),
+    (["--max-ratio", "1e308"], "max_ratio must be"),
+    (["--alpha", 1000], "alpha must be"),
+    (["--patience", "1e308"], "patience must be"),
+    (["--sample", "--temperature", "inf"], "temperature must be"),
+    (["--glossary", "-"], "named twice"),
     (["--shard", "²/3"], "not of the form"),
 ]
 
@@ -1063,7 +1115,19 @@ def test_a_pipe_may_be_named_like_a_file(nmt, model):
 def test_closed_descriptors(model, closed):
     script = f"echo 'the cat.' | {sys.executable} -m nmt_cli translate {model} {closed}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr and (done.returncode == 0 or closed == "<&-")
+    assert "Traceback" not in done.stderr and (done.returncode == 0 or closed != "2>&-")
+    if closed == ">&-":
+        assert done.returncode == 1 and "standard output is closed" in done.stderr
+
+
+def test_nobody_needs_to_read_the_warnings(model, write):
+    """The output is there whole, wherever stderr goes."""
+    long = " ".join(SENTENCES[:30])
+    text = write("long.en", f"{long}\n" * 6)
+    for where in ("2> >(head -1 > /dev/null)", "2>/dev/full", "2>&-"):
+        script = f"{sys.executable} -m nmt_cli translate {model} {text} {where}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout.count("\n") == 6, where
 
 
 def test_the_minimum_length_gives_way_to_the_maximum(nmt, model):
@@ -1082,6 +1146,27 @@ def test_a_given_translation_longer_than_the_positions(nmt, model):
     ]
     _, two = nmt("translate", model, "--score-only", "--engine", "torch", stdin=pairs).text.split()
     assert float(two) < 0
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "expected"),
+    [
+        ("see x\u0302 now", "\u0302", ["x\u0302"]),  # an accent and its letter
+        ("learn C# now", "#", ["C#"]),
+        ("at 15 °C now", "°", ["°C"]),
+        ("AT&T, it is", "&", ["AT&T"]),
+        ("a “word” here", "“”", ["“", "”"]),  # marks that stand by a word are no part of it
+        ("Müller-Lüdenscheidt is", "ü", ["Müller-Lüdenscheidt"]),
+        ("the ▁ cat", "▁", ["▁"]),
+    ],
+)
+def test_what_an_unknown_character_belongs_to(text, unknown, expected):
+    spans = protected(text, lambda character: character not in unknown)
+    assert [span.wanted for span in spans if not span.number] == expected
+
+
+def test_the_mark_of_the_vocabulary_for_a_space_survives(nmt, model):
+    assert "▁" in nmt("translate", model, stdin="the ▁ cat sees the dog.\n".encode()).text
 
 
 def test_unknown_characters_by_the_thousand_are_one_span():

@@ -27,6 +27,7 @@ def export(
 ) -> None:
     """Write a model for the ctranslate2 engine of nmt translate, or for Hugging Face's transformers.
 
+    \b
     nmt export runs/demo --to ctranslate2
     nmt export runs/demo --to hf --out demo-hf
     """

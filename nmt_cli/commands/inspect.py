@@ -63,6 +63,7 @@ def inspect(
 ) -> None:
     """Look into a model: what it is, what it attends to, how it searches.
 
+    \b
     nmt inspect MODEL                            its parts and its training
     nmt inspect MODEL "I like the green cat."    translation and attention
     nmt inspect MODEL "I like the green cat." --html page.html

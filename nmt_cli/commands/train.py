@@ -25,6 +25,7 @@ def train(
 ) -> None:
     """Train a model on prepared data. On an existing run, go on where it was.
 
+    \b
     nmt train demo
     torchrun --nproc-per-node 2 -m nmt_cli train RECIPE        on two processes or GPUs
 

@@ -108,6 +108,7 @@ def translate(
 ) -> None:
     """Translate lines from files or standard input, in order, one line for each.
 
+    \b
     cat in.en | nmt translate runs/demo > out.fr
     nmt translate runs/demo in.en --out out.fr --format jsonl --n-best 3
     """
@@ -119,6 +120,7 @@ def translate(
     from nmt_cli.commands.translation import (
         check_formats,
         check_sampling,
+        check_stdin,
         forbidden_pieces,
         open_output,
         reporting,
@@ -137,6 +139,7 @@ def translate(
 
     searches = bool(prefix_file or glossary or forbid or sample)
     check_formats(format.value, n_best, align, tokens, score_only, target, searches)
+    check_stdin(inputs or [], [prefix_file, target, glossary])
     folder = open_model(model)
     defaults, vocab, architecture = folder.recipe.translate, folder.vocab, folder.recipe.model
     folders = [folder, *map(open_model, ensemble or ())]

@@ -16,7 +16,7 @@ from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_file
 from nmt_cli.rows import count_lines
-from nmt_cli.terminal import messages
+from nmt_cli.terminal import messages, say
 from nmt_cli.text import STDIN
 from nmt_cli.translator import Translation
 from nmt_cli.vocab import EOS, UNK, Vocab
@@ -36,6 +36,11 @@ def check_formats(
     if score_only and (searches or n_best > 1 or align):
         named = "--prefix-file, --glossary, --forbid, --sample, --n-best and --align"
         raise NmtError(f"--score-only goes without {named}", "leave them out")
+
+
+def check_stdin(inputs: list[Path], others: list[Path | None]) -> None:
+    if [*(inputs or [STDIN]), *others].count(STDIN) > 1:
+        raise NmtError("standard input is named twice", "it can be read only once")
 
 
 def check_sampling(options: SearchOptions) -> None:
@@ -96,7 +101,10 @@ class Report:
                 self.warn(_WARNINGS[flag].format(line=translation.row.number, parts=translation.parts))
 
     def warn(self, text: str) -> None:
-        (self.progress.console if self.progress else messages()).print(f"warning: {text}", soft_wrap=True)
+        if self.progress:
+            self.progress.console.print(f"warning: {text}", soft_wrap=True)
+        else:
+            say(f"warning: {text}")
 
     def finish(self) -> None:
         """Lines that were not named are counted."""
@@ -151,9 +159,8 @@ def show_stats(report: Report, began: float, engine: str) -> None:
     memory = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 2**20 if sys.platform == "darwin" else 2**10
     flags = "".join(f", {count:,} {flag}" for flag, count in sorted(report.flags.items()))
-    messages().print(
+    say(
         f"{report.lines:,} lines{flags}; {report.lines / spent:,.1f} lines/s, {report.tokens / spent:,.0f} tokens/s; "
         f"start-up {report.began - began:.2f} s, first line after {max(0.0, report.first - began):.2f} s, "
-        f"{now - began:.2f} s in all; {memory / unit:,.0f} MB at most in a process; {engine}",
-        soft_wrap=True,
+        f"{now - began:.2f} s in all; {memory / unit:,.0f} MB at most in a process; {engine}"
     )
