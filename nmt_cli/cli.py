@@ -64,6 +64,8 @@ def main() -> NoReturn:
     # How long OpenMP's threads spin while they wait. The default starves training when another program holds a core;
     # this is as fast on a quiet machine (docs/performance.md). It must be set before torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as __main__ left it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     # Someone has closed it: whoever writes there is told so.
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")

@@ -167,7 +167,7 @@ def summary(log: list[Entry], reason: str) -> RenderableType:
         table.add_row("compute", f"{last['flops']:.2e} FLOPs, {last['memory_mb']:,.0f} MB at most")
     if validated:
         # The last of the best ones: values by different metrics cannot be compared.
-        best = next((entry for entry in reversed(validated) if entry["best"]), validated[-1])
+        best = next((entry for entry in reversed(validated) if entry.get("best")), validated[-1])
         table.add_row(
             "best",
             f"BLEU {best['bleu']:.2f}, chrF {best['chrf']:.2f}, loss {best['loss']:.3f} at step {best['step']:,}",

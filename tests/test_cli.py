@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import zipfile
@@ -125,3 +126,10 @@ def test_the_wheel_carries_the_recipes(tmp_path):
         assert f"nmt_cli/recipes/{path.name}" in names
     assert "nmt_cli/attention.html" in names
     assert not [name for name in names if name.startswith("tests")]
+
+
+def test_ctrl_c_before_there_is_anything_to_say():
+    """Imports take a moment, in which Python would answer with a traceback."""
+    script = "import nmt_cli.__main__, os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT and done.stderr == ""
