@@ -28,7 +28,7 @@ class SearchOptions:
     max_extra: int = 10
     max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit
     min_length: int = 0  # tokens before EOS; gives way to the maximum
-    forbidden: tuple[int, ...] = ()  # never written, beside PAD and BOS
+    forbidden: tuple[int, ...] = ()  # never written; nor are PAD and BOS
     no_repeat_ngram: int = 0  # no n tokens in a row twice (Paulus et al. 2017); 0: off
     repetition_penalty: float = 1.0  # on the logits of tokens written before (Keskar et al. 2019, as in CTranslate2)
     sample: bool = False  # draw instead of searching; `beam`, `patience` are not used

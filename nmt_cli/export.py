@@ -46,6 +46,9 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.encoder.embeddings[0].weight = _array(source)
     spec.decoder.embeddings.weight = _array(target.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
+    no_words = torch.zeros(len(model.output_weight))
+    no_words[[PAD, BOS]] = _NEVER  # as model/base.py has it in `among_words`
+    spec.decoder.projection.bias = _array(no_words)
     for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
         side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
     layer: Any  # of a ModuleList, which does not say of what
@@ -152,6 +155,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
             (aside / f"{side}.spm").write_bytes(sp.serialized_model_proto())
 
 
+_NEVER = -1e4  # a logit whose probability is 0, and a number in float16 too
 _HF = "MarianMT wants norm post with sinusoidal positions; Blenderbot, norm pre with tie all (docs/translate.md)"
 
 

@@ -27,6 +27,7 @@ from nmt_cli.checkpoint import Trained, load_model
 from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
 from nmt_cli.heatmap import Ink, grid, heatmap, raster
+from nmt_cli.model.base import among_words
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import Recipe
 from nmt_cli.search import Step, search
@@ -155,7 +156,7 @@ def inspect(
 
     memory = model.encode(torch.tensor([src]), attention=True)
     logits, weights = model.decode(torch.tensor([[BOS, *tgt[:-1]]]), memory, attention=True)
-    logprob = logits[0].float().log_softmax(1).gather(1, torch.tensor(tgt)[:, None]).sum()
+    logprob = among_words(logits[0].float()).log_softmax(1).gather(1, torch.tensor(tgt)[:, None]).sum()
 
     # To the source the decoder attends for what it is about to write, which ends with </s>; to itself, from what it
     # has read to what it has read, which begins with <s>.

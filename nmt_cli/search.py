@@ -9,8 +9,8 @@ L = max_ratio * source pieces + max_extra, whatever else is in the batch. A hypo
 EOS there, at the probability the model gives it. Nothing outside this set is ever returned, and a beam as wide as the
 set returns its exact n best. The score is sum(log p) / length^alpha, EOS counted in both, as in CTranslate2.
 
-log p is the model's own: tokens that may not come next are passed over, and the others do not grow for it. Only the
-repetition penalty changes the probabilities themselves.
+log p is the model's own, among words: PAD and BOS have none. Tokens that may not come next are passed over, and the
+others do not grow for it. Only the repetition penalty changes the probabilities themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.engine import Hypothesis, SearchOptions, length_normalised, longest
-from nmt_cli.model.base import Seq2Seq, Tensors, select
+from nmt_cli.model.base import Seq2Seq, Tensors, among_words, select
 from nmt_cli.vocab import BOS, EOS, PAD, UNK
 
 NEVER = float("-inf")
@@ -123,7 +123,7 @@ def search(
     states = [model.move(model.start(memory), rows) for model, memory in zip(models, memories, strict=True)]
     written: Tensors = {"ids": src.new_full((rows.numel(), 1), BOS)}  # what each row has written; moves like a state
     totals = torch.zeros(len(alive), width, device=src.device)  # log p of each row
-    never = torch.tensor([PAD, BOS, *options.forbidden], device=src.device)
+    forbidden = torch.tensor(options.forbidden, dtype=torch.long, device=src.device)
     keeps_places = options.sample or options.beam == 1  # row r is continued by row r
     position = 0
     while alive:
@@ -131,7 +131,7 @@ def search(
         logp, attention = _step(models, written["ids"], memories, states, options)
         # 2. What may not come next is ruled out.
         forced = [sentence.forced(position) for sentence in alive]
-        _rule_out(logp, written["ids"][:, 1:], never, forced, options)
+        _rule_out(logp, written["ids"][:, 1:], forbidden, forced, options)
         # 3. The candidates: the best continuations of each sentence, or one drawn for each row.
         if options.sample:
             found = _draw(logp, totals, [sentence.draws[position] for sentence in alive], options)
@@ -202,9 +202,9 @@ def _step(
     logps, crosses = [], []
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
-        logits = penalise(logits.float(), ids[:, 1:], options.repetition_penalty)
+        logits = penalise(among_words(logits.float()), ids[:, 1:], options.repetition_penalty)
         if UNK in options.forbidden:  # the others share its probability, as CTranslate2 has it
-            logits[:, UNK] = -math.inf
+            logits[:, UNK] = NEVER
         logps.append(logits.log_softmax(1))
         if weights and "cross" in weights:
             crosses.append(weights["cross"][:, -1].float().mean(1))  # the layer that CTranslate2 shows too
@@ -222,7 +222,7 @@ def penalise(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
     return logits.scatter(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
 
 
-def _rule_out(logp: Tensor, ids: Tensor, never: Tensor, forced: list[int | None], options: SearchOptions) -> None:
+def _rule_out(logp: Tensor, ids: Tensor, forbidden: Tensor, forced: list[int | None], options: SearchOptions) -> None:
     """Set to -inf what may not follow ids (R,T), in place. Where forced[b] is a token, it alone may, whatever it is."""
     width = len(logp) // len(forced)
     forced_at = [(b * width + k, token) for b, token in enumerate(forced) if token is not None for k in range(width)]
@@ -230,7 +230,7 @@ def _rule_out(logp: Tensor, ids: Tensor, never: Tensor, forced: list[int | None]
         row, token = torch.tensor(forced_at, device=logp.device).unbind(1)
         # A prefix is given, not found: it costs nothing. The end at the limit costs what it costs.
         forced_logp = torch.where(token == EOS, logp[row, token], 0.0)
-    logp.index_fill_(1, never, NEVER)
+    logp.index_fill_(1, forbidden, NEVER)
     if options.no_repeat_ngram:
         logp.scatter_(1, repeats(ids, options.no_repeat_ngram), NEVER)
     if ids.size(1) < options.min_length:

@@ -13,6 +13,7 @@ from nmt_cli.checkpoint import load_model
 from nmt_cli.device import choose_device
 from nmt_cli.engine import Hypothesis, Request, SearchOptions, length_normalised, rescored
 from nmt_cli.errors import NmtError
+from nmt_cli.model.base import among_words
 from nmt_cli.search import search
 from nmt_cli.vocab import PAD
 
@@ -54,7 +55,8 @@ class TorchEngine:
         batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
         arrays = (batch.src, batch.tgt_in, batch.tgt_out)
         src, tgt_in, tgt_out = (torch.from_numpy(array).to(self.device) for array in arrays)
-        logps = [model(src, tgt_in).float().log_softmax(2).gather(2, tgt_out[:, :, None]) for model in self.models]
+        logits = [among_words(model(src, tgt_in).float()) for model in self.models]
+        logps = [one.log_softmax(2).gather(2, tgt_out[:, :, None]) for one in logits]
         mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
         scored = []
         for (_, target), row, real in zip(pairs, mean.tolist(), (tgt_out != PAD).sum(1).tolist(), strict=True):

@@ -38,7 +38,7 @@ from nmt_cli.plot import to_ascii
 from nmt_cli.recipe import Vocab, load_recipe
 from nmt_cli.search import Step, search
 from nmt_cli.text import one_line
-from nmt_cli.vocab import BOS, EOS, learn, load_vocab, write_vocab
+from nmt_cli.vocab import BOS, EOS, PAD, learn, load_vocab, write_vocab
 
 SENTENCE = "I like the green cat."
 TEXT = ["I like the green cat.", "J'aime le chat vert.", "the dog, the cat", "我喜欢绿色的猫 🐈 (a - b)"] * 3
@@ -356,7 +356,9 @@ def test_weights_are_the_models_own(trained):
         assert found.of(kind).elsewhere == pytest.approx(0, abs=1e-5)
     assert found.of("cross").columns[-1] == found.of("cross").rows[-1] == "</s>"
     assert found.of("decoder").rows[0] == "<s>" and "".join(found.of("decoder").rows[1:]) == "▁le▁chat"
-    per_token = logits[0].log_softmax(1)[range(len(target) + 1), [*target, EOS]]
+    logits = logits[0].clone()
+    logits[:, [PAD, BOS]] = -np.inf  # no words
+    per_token = logits.log_softmax(1)[range(len(target) + 1), [*target, EOS]]
     assert found.logprob == pytest.approx(float(per_token.sum()))
 
 

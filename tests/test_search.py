@@ -132,6 +132,12 @@ def unpadded(row: Tensor) -> Tensor:
     return row[None, : int((row != PAD).sum())]
 
 
+def among_words(logits: Tensor) -> Tensor:
+    """PAD and BOS are no words, and nothing is lost to them."""
+    logits[..., [PAD, BOS]] = -math.inf
+    return logits
+
+
 @torch.no_grad()
 def token_logprobs(models: list[Seq2Seq], src: Tensor, ids: list[tuple[int, ...]], penalty: float = 1.0) -> Tensor:
     """(N,T+1): log p of each token and of EOS, for N sequences of one length."""
@@ -144,7 +150,7 @@ def token_logprobs(models: list[Seq2Seq], src: Tensor, ids: list[tuple[int, ...]
         for n, t in itertools.product(range(len(ids)), range(tgt_in.size(1))):
             for token in set(ids[n][:t]):
                 logits[n, t, token] *= penalty if logits[n, t, token] < 0 else 1 / penalty
-        probs.append(logits.softmax(2))
+        probs.append(among_words(logits).softmax(2))
     logp = (sum(probs) / len(probs)).log()
     return logp.gather(2, F.pad(tgt, (0, 1), value=EOS)[:, :, None])[:, :, 0]
 
@@ -229,7 +235,7 @@ def narrow_beam(model: Seq2Seq, row: Tensor, options: SearchOptions) -> list[tup
         for length in range(1, limit + 1):
             candidates = []
             for ids in beam:
-                logp = model.decode(torch.tensor([[BOS, *ids]]), memory)[0].log_softmax(2)[0]
+                logp = among_words(model.decode(torch.tensor([[BOS, *ids]]), memory)[0]).log_softmax(2)[0]
                 before = sum(logp[t, token].item() for t, token in enumerate(ids))
                 tokens = [EOS] if length == limit else [*ORDINARY, EOS]
                 candidates += [(before + logp[-1, token].item(), (*ids, token)) for token in tokens]
@@ -308,7 +314,7 @@ def test_greedy_is_the_naive_loop(model):
         src, ids, total = unpadded(row), [], 0.0
         with torch.no_grad():
             while not ids or ids[-1] != EOS:
-                logp = model(src, torch.tensor([[BOS, *ids]])).log_softmax(2)[0, -1]
+                logp = among_words(model(src, torch.tensor([[BOS, *ids]]))).log_softmax(2)[0, -1]
                 allowed = [EOS] if len(ids) + 1 == 2 * (src.size(1) - 1) + 3 else [*ORDINARY, EOS]
                 ids.append(max(allowed, key=lambda token: logp[token].item()))
                 total += logp[ids[-1]].item()
@@ -320,7 +326,7 @@ def test_greedy_is_the_naive_loop(model):
 def test_the_mark_of_the_unknown_leaves_its_probability_to_the_others(model):
     for row, (found,) in zip(SRC, search([model], SRC, SearchOptions(forbidden=(UNK,))), strict=True):
         with torch.no_grad():
-            logits = model(unpadded(row), torch.tensor([[BOS, *found.ids]]))[0]
+            logits = among_words(model(unpadded(row), torch.tensor([[BOS, *found.ids]])))[0]
         logits[:, UNK] = -math.inf
         logp = logits.log_softmax(1)
         assert UNK not in found.ids
@@ -536,18 +542,9 @@ def test_samples_follow_the_model(model):
         ids = list(itertools.product(ORDINARY, repeat=length))
         for i, logp in zip(ids, token_logprobs([model], SRC[1:2, :2], ids).tolist(), strict=True):
             free = logp if length < 2 else logp[:-1]  # at the limit EOS is no choice
-            # PAD and BOS are never drawn; what they had goes to the others in proportion.
             probs[i] = math.exp(sum(free))
-    probs = {ids: p / drawable(model, ids) for ids, p in probs.items()}
     assert_drawn_from(Counter(h.ids for h in found), probs, draws)
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-
-
-def drawable(model: Seq2Seq, ids: tuple[int, ...]) -> float:
-    """Product over the free positions of P(not PAD, not BOS)."""
-    with torch.no_grad():
-        probs = model(SRC[1:2, :2], torch.tensor([[BOS, *ids]])).softmax(2)[0, :2]
-    return float((1 - probs[:, PAD] - probs[:, BOS]).prod())
 
 
 @pytest.mark.parametrize(
@@ -656,5 +653,7 @@ def test_wrong_options(wrong):
 
 
 def test_all_wrong_options_at_once():
-    with pytest.raises(NmtError, match=r"beam must be at least 1, not 0; .*temperature must be above 0, not -1"):
+    with pytest.raises(
+        NmtError, match=r"beam must be at least 1, not 0; .*temperature must be above 0 and at most 1000, not -1"
+    ):
         SearchOptions(beam=0, temperature=-1)

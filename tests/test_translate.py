@@ -23,6 +23,7 @@ import pytest
 import sacrebleu
 import torch
 from conftest import assert_children_die, assert_user_error
+from small_language import sentences
 
 from nmt_cli import recipe
 from nmt_cli.batches import make_batch
@@ -51,13 +52,13 @@ FORMATS = ("tsv", "jsonl")
 
 @pytest.fixture(scope="module")
 def model(nmt_in, tmp_path_factory) -> Path:
-    """A run on part of the demo corpus, trained until it speaks; exported at the end, as every run is."""
+    """A run that masters a small language, and has met the characters of a larger one; exported, as every run is."""
     folder = tmp_path_factory.mktemp("model")
-    pairs = demo_corpus()["train"][:4000]
+    pairs = [*sentences(4000, seed=1), *demo_corpus()["train"][:200]]
     for side, language in enumerate(("en", "fr")):
         (folder / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
     sets = ["model.dim=64", "model.heads=2", "model.ff=128", "model.encoder_layers=1", "model.decoder_layers=2"]
-    sets += ["model.dropout=0.0", "train.batch_tokens=512", "train.warmup=50", "train.lr=5e-3", "train.steps=400"]
+    sets += ["model.dropout=0.0", "train.batch_tokens=512", "train.warmup=30", "train.lr=2e-2", "train.steps=400"]
     sets += [
         "train.optimizer=muon",
         "train.schedule=linear",
@@ -66,7 +67,7 @@ def model(nmt_in, tmp_path_factory) -> Path:
         "train.precision=fp32",
     ]
     options = [part for one in sets for part in ("--set", one)]
-    files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "800", "--out", "data")
+    files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "600", "--out", "data")
     for args in (("prepare", *files), ("train", "data", "--out", "run", *options)):
         result = nmt_in(folder, *args)
         assert result.code == 0, result.err
@@ -79,7 +80,7 @@ def trained(model) -> Trained:
     return load_model(model)
 
 
-TEST = demo_corpus()["test"]
+TEST = sentences(500, seed=2)
 SENTENCES = [pair[0] for pair in TEST[:60]]
 
 
@@ -146,10 +147,10 @@ def test_bad_utf8_is_named(nmt, model, write):
 def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
     """Promise 5, for both engines, also where something is put back; with one rule to stop, one engine's text is the
     other's."""
-    sentences = [sentence.replace(".", " {x}.") if n % 9 == 0 else sentence for n, sentence in enumerate(SENTENCES)]
-    order = list(range(len(sentences)))
+    lines = [sentence.replace(".", " {x}.") if n % 9 == 0 else sentence for n, sentence in enumerate(SENTENCES)]
+    order = list(range(len(lines)))
     random.Random(1).shuffle(order)
-    expected = nmt("translate", model, "--patience", 1, stdin=text_of(sentences)).text.splitlines()
+    expected = nmt("translate", model, "--patience", 1, stdin=text_of(lines)).text.splitlines()
     assert len(set(expected)) > 30
     for engine in ENGINES:
         for options in (["--batch-tokens", 1, "--workers", 1], ["--batch-tokens", 100], ["--batch-tokens", 4000]):
@@ -163,7 +164,7 @@ def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
                 "--engine",
                 engine,
                 *options,
-                stdin=text_of([sentences[n] for n in order]),
+                stdin=text_of([lines[n] for n in order]),
             )
             assert result.code == 0, result.err
             assert result.text.splitlines() == [expected[n] for n in order], (engine, options)
@@ -177,7 +178,7 @@ def test_it_translates(nmt, model, write):
         found = nmt("translate", model, source, "--type", kind)
         assert found.code == 0, found.err
         bleu[kind] = sacrebleu.corpus_bleu(found.text.splitlines(), [references]).score
-    assert bleu["float32"] > 10  # who does not translate has 1
+    assert bleu["float32"] > 95
     assert abs(bleu["float32"] - bleu["int8"]) < 0.5, bleu
 
 
@@ -1278,6 +1279,13 @@ def both_engines(trained: Trained, folder: Path) -> tuple[TorchEngine, CTranslat
     return torch_engine, CTranslate2Engine(folder / "ct2", trained.vocab, "float32", "cpu", 1)
 
 
+@torch.inference_mode()
+def end_ranks(engine: TorchEngine, source: list[int], prefix: tuple[int, ...]) -> int:
+    """How many pieces are more probable behind the prefix than the end is."""
+    logits = engine.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *prefix]]))[0, -1]
+    return int((logits > logits[EOS]).sum())
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v['norm']}-{v['tie']}")
 def test_both_engines_find_the_same(trained, tmp_path, variant):
     """n-best texts, scores and attention, with and without prefixes, greedy and by beam, with the same rule to stop."""
@@ -1292,15 +1300,18 @@ def test_both_engines_find_the_same(trained, tmp_path, variant):
         SearchOptions(beam=5, n_best=3, patience=0.5),
         SearchOptions(beam=5, n_best=2, patience=1.25),
     ):
+        second = range(1, 2 * options.beam)
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
             a, b = reference.translate(requests, options), fast.translate(requests, options)
-            # At the longest length CTranslate2 has other rules.
-            pairs = [pair for pair in zip(a, b, strict=True) if all(h.finished for found in pair for h in found)]
-            assert len(pairs) >= len(sources) / 2
-            widths = [
-                len(r.source) + 1 for r, *p in zip(requests, a, b, strict=True) if all(h.finished for f in p for h in f)
+            # At the longest length CTranslate2 has other rules, and for an end right behind a prefix.
+            alike = [
+                all(h.finished for found in pair for h in found) and end_ranks(reference, source, prefix) not in second
+                for source, *pair in zip(sources, a, b, strict=True)
             ]
+            assert sum(alike) >= len(sources) / 2
+            pairs = [pair for pair, same in zip(zip(a, b, strict=True), alike, strict=True) if same]
+            widths = [len(source) + 1 for source, same in zip(sources, alike, strict=True) if same]
             for (ours, theirs), width in zip(pairs, widths, strict=True):
                 assert [h.ids for h in ours] == [h.ids for h in theirs]
                 assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
@@ -1320,6 +1331,7 @@ def test_the_trained_model_in_both_engines(model, trained):
     options = SearchOptions(n_best=3, patience=1.0, forbidden=(UNK,))  # as every command has it
     for ours, theirs in zip(reference.translate(requests, options), fast.translate(requests, options), strict=True):
         assert [h.ids for h in ours] == [h.ids for h in theirs]
+        assert not any({PAD, BOS} & set(h.ids) for h in theirs)  # label smoothing would have them on a list of n best
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
     # By default the reference stops when it is certain, and CTranslate2, which cannot, late: rarely too early.
     options = SearchOptions(forbidden=(UNK,))
@@ -1332,10 +1344,10 @@ def test_sampling_is_the_same_for_the_same_seed(model, trained):
     engine = TorchEngine([model], "cpu")
     requests = [Request(tuple(ids), number=n) for n, ids in enumerate(trained.vocab.encode_source(SENTENCES[:6]))]
     one, two, other = (
-        engine.translate(requests, SearchOptions(sample=True, top_k=10, seed=seed)) for seed in (7, 7, 8)
+        engine.translate(requests, SearchOptions(sample=True, temperature=3, seed=seed)) for seed in (7, 7, 8)
     )
     assert one == two != other
-    alone = engine.translate(requests[2:3], SearchOptions(sample=True, top_k=10, seed=7))
+    alone = engine.translate(requests[2:3], SearchOptions(sample=True, temperature=3, seed=7))
     assert alone[0][0].ids == one[2][0].ids
 
 
@@ -1357,7 +1369,7 @@ def test_options_of_the_search(nmt, model, trained):
     long = " and ".join(SENTENCES[:3])
     assert len(pieces("--max-ratio", 0.1, lines=[long])[0]) <= 0.1 * len(trained.vocab.source.encode(long)) + 10
     assert len(pieces(lines=[long])[0]) > 0.1 * len(trained.vocab.source.encode(long)) + 10
-    assert [len(found) for found in pieces("--alpha", 3)] > [len(found) for found in pieces("--alpha", 0)]
+    assert [len(found) for found in pieces("--alpha", 10)] > [len(found) for found in pieces("--alpha", 0)]
     for found in pieces("--no-repeat-ngram", 1, "--min-length", 14):
         assert len(set(found)) == len(found)
     assert pieces("--repetition-penalty", 5, "--min-length", 14) != pieces("--min-length", 14)

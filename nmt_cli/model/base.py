@@ -16,12 +16,21 @@ from collections import Counter
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.vocab import BOS, PAD
+
 Tensors = dict[str, Tensor]
 
 
 def select(tensors: Tensors, rows: Tensor) -> Tensors:
     """Reorder, repeat or drop rows: row i of the result is row rows[i]."""
     return {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
+
+
+def among_words(logits: Tensor) -> Tensor:
+    """logits (...,V) with nothing left for PAD and BOS, which are no words: label smoothing gives them a share, as it
+    does to everything. They are overwritten."""
+    logits[..., [PAD, BOS]] = float("-inf")
+    return logits
 
 
 class Seq2Seq(nn.Module):
