@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,22 +97,29 @@ def _json(state: State) -> str:
 
 
 def point(run: Path, name: str, folder: Path) -> None:
-    """checkpoints/best or last -> step-N, in one step."""
+    """checkpoints/best or last -> step-N, in one step. For people alone: some file systems know no links."""
     link = run / "checkpoints" / name
     aside = link.with_name(f".{name}.tmp")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(folder.name)
-    aside.replace(link)
-    sync(link.parent)
+    with suppress(OSError):
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(folder.name)
+        aside.replace(link)
+        sync(link.parent)
 
 
-def remove_old(run: Path, validated: list[Path], keep: int) -> None:
-    """All but the last few that were validated, and those that best and last point to."""
-    named = {link.readlink().name for name in ("best", "last") if (link := run / "checkpoints" / name).is_symlink()}
-    kept = named | {path.name for path in validated[-keep:]}
-    for path in checkpoints(run):
-        if path.name not in kept:
+def remove_old(run: Path, validated: list[Path], keep: int, best_step: int) -> None:
+    """All but the last few that were validated, the best and the last."""
+    saved = checkpoints(run)
+    kept = {run / "checkpoints" / f"step-{best_step}", *saved[-1:], *validated[-keep:]}
+    for path in saved:
+        if path not in kept:
             shutil.rmtree(path)
+
+
+def remove_half_written(run: Path) -> None:
+    """What killed sessions left; the caller holds the run's lock."""
+    for path in (run / "checkpoints").glob(".step-*.tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def load_state(folder: Path) -> State:

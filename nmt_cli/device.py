@@ -61,7 +61,8 @@ def choose_precision(wanted: str, device: torch.device) -> tuple[Precision, str]
         outcome = _trial(device, wanted)
         if isinstance(outcome, str):
             raise NmtError(
-                f"train.precision = {wanted} does not work on this {device.type}: {outcome}", "use auto or fp32"
+                f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
+                "use auto or fp32; a run that began so goes on elsewhere with --from RUN --out NEW",
             )
         return wanted, f"as the recipe says; {outcome:.2f}x the speed of fp32 in a trial"  # type: ignore[return-value]
     candidate = _candidate(device)

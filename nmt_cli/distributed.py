@@ -48,7 +48,7 @@ class World:
 
 def join(cuda: bool) -> World:
     """Join the processes that torchrun started, if it did."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = int(os.environ["WORLD_SIZE"]) if {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys() else 1
     if size == 1:
         return World()
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +19,17 @@ class Term(Span):
 
     def count_in(self, text: str) -> int:
         """At the beginning of a sentence it may have a capital."""
-        return len(self._pattern.findall(text))
+        return len(self._places(text))
 
     def without(self, text: str, count: int) -> str:
-        return self._pattern.sub("\0", text, count)
+        for place in reversed(self._places(text)[:count]):
+            text = text[: place.start()] + "\0" + text[place.end() :]
+        return text
 
-    @property
-    def _pattern(self) -> re.Pattern:
-        return re.compile("|".join(map(_edged, dict.fromkeys((self.wanted, capitalized(self.wanted))))))
+    def _places(self, text: str) -> list[re.Match]:
+        forms = dict.fromkeys((self.wanted, capitalized(self.wanted)))
+        found = re.finditer("|".join(map(re.escape, forms)), text)
+        return [place for place in found if _is_whole(text, place.start(), place.end())]
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,7 @@ class Glossary:
         for start, first in enumerate(small):
             for stop in (start + length for length in self.lengths.get(first, ())):
                 wanted = self.targets.get(small[start:stop])
-                if wanted is None or stop > len(small):
-                    continue
-                before, after = small[max(0, start - 1) : start], small[stop : stop + 1]
-                if not (_joined(first, before) or _joined(small[stop - 1], after)):
+                if wanted is not None and stop <= len(small) and _is_whole(small, start, stop):
                     found.append(Term(start, stop, wanted))
         return without_overlaps(found)
 
@@ -62,9 +63,16 @@ def _small(text: str) -> str:
     return "".join(small if len(small := character.lower()) == 1 else character for character in text)
 
 
+def _is_whole(text: str, start: int, stop: int) -> bool:
+    """Does no word go on beyond these places?"""
+    return not (_joined(text[start], text[start - 1 : start]) or _joined(text[stop - 1], text[stop : stop + 1]))
+
+
 def _joined(character: str, neighbour: str) -> bool:
-    """Does a term, by its first or last character, go on? Where no spaces are written, a word has no edge."""
-    return _has_edge(character) and bool(re.match(r"\w", neighbour))
+    """Is the first or last character of a term in one word with its neighbour? Where no spaces are written, a word has
+    no edge; an accent or a vowel sign is part of its word."""
+    marked = neighbour and unicodedata.category(neighbour).startswith("M")
+    return _has_edge(character) and bool(marked or re.match(r"\w", neighbour))
 
 
 def capitalized(term: str) -> str:
@@ -90,10 +98,6 @@ def load_glossary(path: Path, form: Normalization) -> Glossary:
     return Glossary(targets)
 
 
-def _edged(term: str) -> str:
-    before, after = r"(?<!\w)" * _has_edge(term[0]), r"(?!\w)" * _has_edge(term[-1])
-    return before + re.escape(term) + after
-
-
 def _has_edge(character: str) -> bool:
-    return re.fullmatch(rf"[^\W{UNSPACED}]", character) is not None
+    marked = unicodedata.category(character).startswith("M")
+    return marked or re.fullmatch(rf"[^\W{UNSPACED}]", character) is not None

@@ -18,34 +18,42 @@ from nmt_cli.alignment import SPACE, Word, is_punctuation, words_of
 from nmt_cli.text import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
+_W = rf"[^\W{UNSPACED}]"  # part of a word, where words are apart
+_URL = rf"[^\s<>\"'{{}}()“”„‟«»‹›‘’…{UNSPACED}\u3000-\u303f\uff00-\uffef]"
 _PATTERN = re.compile(
     rf"""
     (?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )    # addresses
-        [^\s<>"'{{}}]* [^\s<>"'{{}}.,;:!?)\]]
-  | (?<![\w.+-]) [\w.+-]+ @ [\w-]+ (?: \. [\w-]+ )+                       # e-mail
+        (?: {_URL} | \( {_URL}* \) )* (?: (?![.,;:!?\]]) {_URL} | \( {_URL}* \) )
+  | (?<!{_W}) (?<![.+-]) (?: {_W} | [.+-] )+ @ (?: {_W} | - )+ (?: \. (?: {_W} | - )+ )+    # e-mail
   | </? [A-Za-z!] [^<>]{{0,200}} > | <0x[0-9A-F]{{2}}> | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
   | [$%]? \{{ [^{{}}]{{0,60}} \}} | \{{\{{ [^{{}}]{{0,60}} \}}\}}            # {{x}}, {{{{x}}}}, ${{x}}
-  | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* \d* (?: \.\d+ )?      # %s, %1$s, %(x)d
+  | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* (?: [1-9]\d* )? (?: \.\d+ )?      # %s, %1$s, %(x)d
         (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])                   # ... %lu
   | (?<!\w) [@\#] \w+                                                      # mentions
-  | (?<![\w.]) v? \d+ (?: \.\d+ ){{2,}} (?!\w)                                # versions
+  | (?<!{_W}) (?<!\.) v? \d+ (?: \.\d+ ){{2,}} (?!{_W})                       # versions
+  | (?<!{_W}) \d+ (?: [x×] \d+ )+ (?!{_W})                                   # 1920x1080
   | [0-9\#*] \ufe0f? \u20e3                                                 # keycaps
   | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*                               # emoji
     """,
     re.VERBOSE,
 )
-# A number may be written in another way: what counts is its digits and its minus. One digit alone may become a word.
+_SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] )"
+# A number may be written in another way: what counts is its digits, its minus, and where its decimal mark is. One
+# digit alone may become a word. What belongs to it comes along when it is put back: the 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
-    r"""
-    (?: (?<! [\w)\].,:/-] ) [-\u2212] )?
-    (?<!\w) \d (?: [.,:/\u00a0\u202f]? \d )+ (?= [^\W\d_]{0,3} (?!\w) )  # also in the 1990s, 12th, 10km
-  | (?<!\w) \d (?= [ \u00a0\u202f]? [°%‰] )                     # 5 °C
+    rf"""
+    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) \d
+    (?: (?: [.,:/\u00a0\u202f]? \d )+ (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
+      | {_SIGN} )
     """,
     re.VERBOSE,
 )
+_DIGITS = re.compile(r"\d(?:[.,:/\u00a0\u202f]?\d)*")
 _CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # most lines have none of these, which is soon seen
-_MARKS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
-_SEPARATORS = re.compile(r"(?<=\d)[.,:/\u00a0\u202f ](?=\d)")
+# 1,234.5 is 1.234,5 and 1 234,5; three digits may be thousands, or not.
+_THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f](?=\d{3}(?!\d))")
+_SPACED_THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f ](?=\d{3}(?!\d))")
+_MARK = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 # Where words are apart: with accents of their own, and with symbols that are part of them, as in C# and °C.
 _LETTER = rf"(?:[^\W{UNSPACED}]|[\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff]|[#&@°+$€£¥©®™\u2100-\u214f])"
@@ -63,11 +71,12 @@ class Span:
 
     def count_in(self, text: str) -> int:
         if self.number:
-            digits = _SEPARATORS.sub("", self.wanted).lstrip("-\u2212")
-            minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if digits[0] != self.wanted[0] else ""
-            number = re.compile(rf"{minus}(?<!\d){digits}(?!\d)")
+            found = _DIGITS.search(self.wanted)
+            assert found is not None
+            minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if found.start() else ""
+            number = re.compile(rf"{minus}(?<![\d·]){_canonical(found[0], _THOUSANDS)}(?![\d·])")
             # A space between two numbers may be inside of one, as in 10 000, or not.
-            return max(len(number.findall(marks.sub("", text))) for marks in (_SEPARATORS, _MARKS))
+            return max(len(number.findall(_canonical(text, marks))) for marks in (_SPACED_THOUSANDS, _THOUSANDS))
         return text.count(self.wanted)
 
     def without(self, text: str, count: int) -> str:
@@ -88,6 +97,11 @@ class Span:
 AnySpan = TypeVar("AnySpan", bound=Span)
 
 
+def _canonical(text: str, thousands: re.Pattern) -> str:
+    """Numbers without marks of thousands, and one decimal mark for all."""
+    return _MARK.sub("·", thousands.sub("", text))
+
+
 def verbatim(text: str) -> list[Span]:
     """Placeholders, tags, addresses and the like, which no word of them may leave."""
     return [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
@@ -98,8 +112,15 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
     spans = _unknown(text, known)
     if _CANDIDATE.search(text):
         spans += verbatim(text)
-        spans += [Span(match.start(), match.end(), match[0], number=True) for match in _NUMBER.finditer(text)]
+        spans += [_number(match, spans) for match in _NUMBER.finditer(text)]
     return without_overlaps(spans)
+
+
+def _number(match: re.Match, others: Sequence[Span]) -> Span:
+    """Without a sign that is a span by itself, since what counts of a number is its digits."""
+    stop = min((span.start for span in others if match.start() < span.start < match.end()), default=match.end())
+    wanted = match.string[match.start() : stop].rstrip()
+    return Span(match.start(), match.start() + len(wanted), wanted, number=True)
 
 
 def _unknown(text: str, known: Callable[[str], bool]) -> list[Span]:

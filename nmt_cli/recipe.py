@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import sys
 import types
@@ -246,7 +247,7 @@ class Train:
     """[train]: how the model is trained. Stops at whichever of steps, epochs, tokens, minutes, patience comes first."""
 
     out: Annotated[Path | None, "run folder; unset: runs/NAME"] = None
-    seed: Annotated[int, "of initialisation, shuffling, dropout and sampling", NOT_NEGATIVE] = 1
+    seed: Annotated[int, "of initialisation, shuffling, dropout and sampling", Range(low=0, high=10**9)] = 1
 
     steps: Annotated[int, "stop after this many updates; 0: no limit", NOT_NEGATIVE] = 100_000
     epochs: Annotated[float, "... passes over the data", NOT_NEGATIVE] = 0.0
@@ -363,6 +364,10 @@ class Recipe:
     def prepared_folder(self) -> Path:
         return self.data.prepared or self.run_folder / "data"
 
+    @property
+    def is_prepared(self) -> bool:
+        return (self.prepared_folder / "meta.json").is_file()
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Finding and reading
@@ -415,7 +420,7 @@ def load_recipe(path: Path | None, overrides: tuple[str, ...] = ()) -> Recipe:
     origins: dict[str, _Origin] = {}
     for origin, layer in _layers(path, overrides):
         # Another family starts [model] afresh: most keys of the family that it replaces would be unknown to it.
-        if layer.get("model.family", _family(values)) != _family(values):
+        if _family({**values, **layer}) != _family(values):
             for key in [key for key in values if key.startswith("model.")]:
                 del values[key], origins[key]
         values.update(layer)
@@ -443,8 +448,8 @@ def load_recipe(path: Path | None, overrides: tuple[str, ...] = ()) -> Recipe:
     return _place(recipe, path if placed != "--set" else None)
 
 
-def _family(values: dict[str, Any]) -> Any:
-    return values.get("model.family", "transformer")
+def _family(values: dict[str, Any]) -> str:
+    return str(values.get("model.family", "transformer"))
 
 
 def _layers(path: Path | None, overrides: tuple[str, ...]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
@@ -648,12 +653,15 @@ def _typed(value: Any, kind: type, wanted: str) -> Any:
 
 def _number(value: Any, kind: type, limits: Range | None) -> Any:
     wanted = "a whole number" if kind is int else "a number"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if number and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value!r}")
+    if not number or (kind is int and value != int(value)):
         raise ValueError(f"must be {wanted}, not {value!r}")
     value = kind(value)
     problem = limits.problem(value) if limits else None
-    if problem or value != value or value in (float("inf"), float("-inf")):
-        raise ValueError(problem or f"must be a finite number, not {value!r}")
+    if problem:
+        raise ValueError(problem)
     return value
 
 

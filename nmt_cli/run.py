@@ -106,7 +106,7 @@ def replaced_run(run: Path) -> Iterator[None]:
         _move(run, run / _ASIDE)
         yield
     except BaseException:
-        _move(run / _ASIDE, run)
+        put_back(run)
         raise
     shutil.rmtree(run / _ASIDE)
 
@@ -128,7 +128,10 @@ def _move(here: Path, there: Path) -> None:
     for name in ("checkpoints", "model", "vocab", "log.jsonl", "recipe.toml"):
         if (here / name).exists():
             shutil.rmtree(there / name, ignore_errors=True)  # a folder, else a file, which is replaced
-            (here / name).rename(there / name)
+            if name == "recipe.toml":  # which stays too: by it the run is found again
+                shutil.copy2(here / name, there / name)
+            else:
+                (here / name).rename(there / name)
 
 
 class Log:

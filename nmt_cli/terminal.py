@@ -22,6 +22,14 @@ def messages() -> Console:
     return _console(sys.stderr.isatty(), stderr=True)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Work does not end with whoever reads about it, only with whoever reads its results."""
+        if not self.stderr:
+            super().on_broken_pipe()
+        self.quiet = True
+
+
 def say(text: str) -> None:
     """A line beside the results, which do not end with whoever reads it. rich would end them."""
     with suppress(OSError):
@@ -30,7 +38,7 @@ def say(text: str) -> None:
 
 def _console(terminal: bool, stderr: bool) -> Console:
     # highlight off: rich must not colour every number it meets. soft_wrap is the caller's choice.
-    return Console(
+    return _Console(
         stderr=stderr,
         highlight=False,
         width=None if terminal else _PIPED_WIDTH,

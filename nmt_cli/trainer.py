@@ -89,6 +89,7 @@ def session(
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(recipe.run_folder / ".lock", "another nmt train"))
             put_back(recipe.run_folder)
+            checkpoint.remove_half_written(recipe.run_folder)
         with replaced_run(recipe.run_folder) if world.leader and force else nullcontext():
             distributed.from_leader(None, world)  # nobody looks before the leader is done
             keep_freed_memory()
@@ -206,7 +207,7 @@ class Trainer:
             if best.exists():
                 checkpoint.point(self.run, "best", best)  # ... or between a checkpoint and its name
             replace_file(self.run / "recipe.toml", tables_toml(recipe_tables(self.recipe, absolute=True)))
-            if not (self.run / "vocab").exists():
+            if not saved or not (self.run / "vocab").exists():
                 with new_folder(self.run / "vocab") as aside:
                     shutil.copytree(recipe.prepared_folder / "vocab", aside, dirs_exist_ok=True)
             self.log = Log(self.run, self.state.step, self.settings.tensorboard)
@@ -268,6 +269,8 @@ class Trainer:
             if reason:
                 self.finish()
             self.save()
+            if reason and self.bad_in_a_row:
+                raise self.diverged()
             if reason and self.world.leader and (self.run / "model").exists():
                 self.export()
         stopped_by = self.signal or self.wish  # a wish may come while the last weights are measured and saved
@@ -413,12 +416,15 @@ class Trainer:
         self.bad_in_a_row += 1
         self.note(f"update {state.step} skipped: its loss or gradient is not finite ({state.skipped} so far)")
         if self.bad_in_a_row >= NON_FINITE_IN_A_ROW:
-            raise NmtError(
-                f"the loss was not finite {NON_FINITE_IN_A_ROW} times in a row, up to step {state.step}: it diverged",
-                f"the last checkpoint in {self.run} stands; --from {self.run} --out NEW begins with its best model: "
-                "lower train.lr or train.scale there, or set train.clip = 1",
-            )
+            raise self.diverged()
         return False
+
+    def diverged(self) -> NmtError:
+        hint = "lower train.lr or train.scale, or set train.clip = 1"
+        if (self.run / "model").exists():
+            hint = f"the last checkpoint in {self.run} stands; --from {self.run} --out NEW begins with its best: {hint}"
+        times = f"{self.bad_in_a_row} time" + "s in a row" * (self.bad_in_a_row > 1)
+        return NmtError(f"the loss was not finite {times}, up to step {self.state.step}: it diverged", hint)
 
     def loss_scale(self) -> float:
         """What the loss is multiplied by, so that small gradients do not vanish in fp16."""
@@ -557,7 +563,8 @@ class Trainer:
             checkpoint.save_checkpoint(self.run, self.model, self.optimizers, self.averaged, self.state)
         if best:
             checkpoint.point(self.run, "best", folder)
-        checkpoint.remove_old(self.run, self.validated(), max(self.settings.keep, self.settings.average))
+        keep = max(self.settings.keep, self.settings.average)
+        checkpoint.remove_old(self.run, self.validated(), keep, self.state.best_step)
 
     def validated(self) -> list[Path]:
         """Checkpoints, oldest first; not those that a signal left between two validations."""

@@ -228,6 +228,8 @@ class Translator:
         translation.source_pieces += len(ids)
         if len(ids) > self.settings.longest_source:  # only what must not be cut can be so long
             return self._copied(text, prefix, translation)
+        if self.settings.protect and not any(map(str.isalnum, text)):  # of marks the model would make up a sentence
+            return self._copied(text, prefix, translation)
         # 1. As it stands, with the terms of the glossary.
         found = yield from self._with_terms(text, ids, prefix, translation)
         outputs, flags = self._outputs(ids, found, len(prefix), shift)
@@ -239,7 +241,7 @@ class Translator:
         for taken in (missing, spans) if len(missing) < len(spans) else (spans,):
             taken = taken if prefix else [_begun(span, text) for span in taken]
             rest, gaps = take_out(text, taken)
-            if not any(map(str.isalnum, rest)):  # of a mark alone the model would make up a sentence
+            if not any(map(str.isalnum, rest)):
                 return self._copied(replaced(text, taken), prefix, translation)
             translation.flags.add("restored")
             ids = tuple(self.vocab.source.encode(rest))
@@ -283,8 +285,7 @@ class Translator:
             written = self.vocab.target.decode(list(best.ids))
             missing = [term for term in lost(terms, written) if term not in done]  # none is forced twice
             places = [self._place(text, term, best, len(request.prefix)) for term in missing]
-            begins = [not at and written[:1].isupper() for at in places]
-            wanted = [self._spelt(term, begin) for term, begin in zip(missing, begins, strict=True)]
+            wanted = [self._spelt(term, best.ids, at) for term, at in zip(missing, places, strict=True)]
             # One that occurs twice may already stand at one of its places.
             left = [
                 (at, new, term)
@@ -300,11 +301,21 @@ class Translator:
             (found,) = yield [request]
         return found
 
-    def _spelt(self, term: Term, begins: bool) -> tuple[int, ...]:
-        """The pieces of a translated term. Where it begins a sentence, a small letter becomes a capital one, if the
-        term has none inside and the model has that one."""
-        plain, capital = map(tuple, self.vocab.target.encode([term.wanted, capitalized(term.wanted)]))
-        return capital if begins and term.wanted.islower() and UNK not in capital else plain
+    def _spelt(self, term: Term, ids: tuple[int, ...], at: int) -> tuple[int, ...]:
+        """The pieces of a translated term, to stand at this place. Where it begins a sentence, a small letter becomes a
+        capital one, if the term has none inside and the model has that one; what touches a mark goes on touching it."""
+        target = self.vocab.target
+        plain, capital = map(tuple, target.encode([term.wanted, capitalized(term.wanted)]))
+        if not at:
+            begins = target.decode(list(ids))[:1].isupper() and term.wanted.islower() and UNK not in capital
+            return capital if begins else plain
+        if at < len(ids) and not target.id_to_piece(ids[at]).startswith(SPACE):
+            mark = target.decode(list(ids[:at]))[-1:]
+            touching = target.encode(mark + term.wanted)
+            for n in range(1, len(touching)):
+                if target.decode(touching[:n]) == mark:
+                    return tuple(touching[n:])
+        return plain
 
     def _place(self, text: str, term: Span, best: Hypothesis, after: int) -> int:
         """The piece where the translation's word for this term begins, behind what is already forced."""

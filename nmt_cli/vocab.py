@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import sentencepiece
 
@@ -162,22 +163,24 @@ def load_vocab(folder: Path) -> Vocab:
     try:
         about = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         sides = ("joint", "joint") if about["joint"] else ("source", "target")
-        loaded = {
-            side: sentencepiece.SentencePieceProcessor(model_proto=(folder / f"{side}.model").read_bytes())
-            for side in set(sides)
-        }
+        models = {side: (folder / f"{side}.model").read_bytes() for side in set(sides)}
+        if not all(models.values()):
+            raise ValueError("a file of pieces is empty")
+        loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
+        if about["normalization"] not in get_args(Normalization):
+            raise ValueError(f"there is no normalization {about['normalization']}")
+        return Vocab(
+            source=loaded[sides[0]],
+            target=loaded[sides[1]],
+            source_lang=about["source_lang"],
+            target_lang=about["target_lang"],
+            normalization=about["normalization"],
+            type=about["type"],
+            symbols=tuple(about["symbols"]),
+        )
     except FileNotFoundError as error:
         raise NmtError(
             f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again"
         ) from None
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise NmtError(f"the vocabulary in {folder} is damaged: {error}", "prepare the data again") from None
-    return Vocab(
-        source=loaded[sides[0]],
-        target=loaded[sides[1]],
-        source_lang=about["source_lang"],
-        target_lang=about["target_lang"],
-        normalization=about["normalization"],
-        type=about["type"],
-        symbols=tuple(about["symbols"]),
-    )

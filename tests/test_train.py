@@ -33,7 +33,7 @@ from nmt_cli.files import exclusive, new_folder, sha256_of
 from nmt_cli.model.build import build_model
 from nmt_cli.optimizer import make_optimizers, orthogonal
 from nmt_cli.recipe import Train, Transformer, load_recipe
-from nmt_cli.run import read_log
+from nmt_cli.run import read_log, replaced_run
 from nmt_cli.schedule import learning_rate
 from nmt_cli.trainer import Trainer
 from nmt_cli.validation import in_parts
@@ -334,13 +334,62 @@ def test_a_kill_while_force_is_at_work(nmt, toy, tmp_path, begun):
     """The old run is there again, unless the new one had come to a checkpoint."""
     run = tmp_path / "runs/toy"
     assert nmt("train", toy, *sets("train.steps=5")).code == 0
-    (run / ".replaced").mkdir()
-    for name in ("checkpoints", "model", "log.jsonl", "recipe.toml"):
-        (run / name).rename(run / ".replaced" / name)
+    with pytest.raises(RuntimeError), replaced_run(run):
+        shutil.copytree(run, tmp_path / "killed", symlinks=True)
+        raise RuntimeError
     if begun:
-        shutil.copytree(run / ".replaced", run, symlinks=True, dirs_exist_ok=True)
-    result = nmt("train", toy, *sets("train.steps=10"))
+        shutil.copytree(tmp_path / "killed/.replaced", tmp_path / "killed", symlinks=True, dirs_exist_ok=True)
+    shutil.rmtree(run)
+    (tmp_path / "killed").rename(run)
+    result = nmt("train", run, *sets("train.steps=10"))
     assert result.code == 0 and "going on from step 5" in result.err and not (run / ".replaced").exists()
+
+
+def test_another_run_folder_has_the_same_data(nmt, toy, prepared, tmp_path):
+    """As the README has it: --out is for what training writes."""
+    own = tmp_path / "own.toml"
+    own.write_text(toy.read_text().replace(f'prepared = "{prepared}/data"\n', ""))
+    result = nmt("prepare", own)
+    assert result.code == 0 and f"next: nmt train {own}" in result.err
+    for name, out in ((own, "one"), (own, "one"), ("one", "two")):
+        result = nmt("train", name, "--out", out, *sets("train.steps=3"))
+        assert result.code == 0, result.err
+    assert load_recipe(tmp_path / "two/recipe.toml").prepared_folder == tmp_path / "runs/own/data"
+    result = nmt("prepare", own, "--out", "elsewhere")
+    assert "next: nmt train elsewhere" in result.err
+
+
+def test_training_goes_on_when_nobody_reads_about_it(toy, tmp_path):
+    script = f"{sys.executable} -m nmt_cli train {toy} 2>&1 >out.txt | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""
+    assert "40 steps" in (tmp_path / "out.txt").read_text() and (tmp_path / "runs/toy/model").exists()
+
+
+def test_what_killed_sessions_left(nmt, toy, tmp_path):
+    """Half a checkpoint, and the vocabulary of data that were prepared anew."""
+    run = tmp_path / "runs/toy"
+    for name in ("checkpoints/.step-20.tmp-123", "vocab"):
+        (run / name).mkdir(parents=True)
+    (run / "vocab/joint.model").write_bytes(b"another")
+    assert nmt("train", toy, *sets("train.steps=5")).code == 0
+    assert not (run / "checkpoints/.step-20.tmp-123").exists()
+    assert (run / "vocab/joint.model").read_bytes() == (run / "model/vocab/joint.model").read_bytes()
+
+
+def test_a_disk_without_links_is_no_obstacle(make_trainer, tmp_path, monkeypatch):
+    def symlink_to(*arguments: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(Path, "symlink_to", symlink_to)
+    trainer, _ = make_trainer("train.keep=1")
+    trainer.fit()
+    kept = {path.name for path in checkpoints(tmp_path / "runs/toy")}
+    assert kept == {"step-40", f"step-{trainer.state.best_step}"}
+
+
+def test_half_of_torchruns_environment_is_none(nmt, toy):
+    assert nmt("train", toy, *sets("train.steps=2"), env={"WORLD_SIZE": "2"}).code == 0
 
 
 def test_another_metric_finds_its_own_best(nmt, toy, tmp_path):
@@ -390,6 +439,12 @@ def test_weights_that_have_diverged_are_not_kept(make_trainer, tmp_path):
     assert all(tensor.isfinite().all() for path in kept for tensor in load_file(path / "model.safetensors").values())
 
 
+def test_a_run_that_ends_while_it_diverges_is_no_success(nmt, toy, tmp_path):
+    result = nmt("train", toy, *sets("train.schedule=constant", "train.lr=1e30", "train.steps=6"))
+    assert result.code == 1 and result.out == b"" and "it diverged\nhint: lower train.lr" in result.err
+    assert not (tmp_path / "runs/toy/model").exists()
+
+
 def test_without_validation_lines(nmt, toy, tmp_path, prepared):
     """The last weights are kept, or the average; and patience alone would never end."""
     files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--vocab-size", "60", "--out", "bare")
@@ -416,6 +471,9 @@ MISTAKES = [
     (["toy.toml", "--from", "empty"], "empty is not a model"),
     (["toy.toml", *sets("train.max_length=1")], "no training pair has at most 1 pieces"),
     (["toy.toml", *sets("train.tensorboard=true")], "needs TensorBoard"),
+    (["toy.toml", *sets("train.steps=inf")], "train.steps: must be a finite number, not inf"),
+    (["toy.toml", *sets('model.family=["rnn"]')], "model.family: must be one of transformer"),
+    (["toy.toml", *sets("train.seed=18446744073709551616")], "train.seed: must be at most"),
 ]
 
 
@@ -791,7 +849,7 @@ def test_weight_decay_is_on_matrices_only(optimizer):
     """By the formulas: adamw shrinks the weights by rate x decay; adam adds decay x weights to the gradient, and its
     first step is the sign of that."""
     model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
-    (made,) = make_optimizers(model, Train(optimizer=optimizer, weight_decay=0.1))
+    (made,) = make_optimizers(model, Train(optimizer=optimizer, weight_decay=0.1, epsilon=1e-9))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -799,7 +857,8 @@ def test_weight_decay_is_on_matrices_only(optimizer):
         group["lr"] = 0.01
     made.step()
     for name, parameter in model.named_parameters():
-        step = {"adam": 0.01 * before[name].sign(), "adamw": 0.01 * 0.1 * before[name]}[optimizer]
+        gradient = 0.1 * before[name]
+        step = {"adam": 0.01 * gradient / (gradient.abs() + 1e-9), "adamw": 0.01 * gradient}[optimizer]
         expected = before[name] - step if parameter.dim() == 2 else before[name]
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=1e-5)
 
@@ -1181,10 +1240,11 @@ def test_a_precision_that_dies_is_refused(monkeypatch):
 
 
 def test_dry_run_does_nothing(nmt, toy, tmp_path):
+    """The size is that of the prepared vocabulary, whatever the recipe says."""
     before = sorted(tmp_path.rglob("*"))
-    result = nmt("train", toy, "--dry-run")
+    result = nmt("train", toy, "--dry-run", *sets("vocab.size=8000"))
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
-    assert "parameters" in result.text and "learning rate, inverse_sqrt" in result.text
+    assert "target_embedding 1,920" in result.text and "learning rate, inverse_sqrt" in result.text  # 60 x 32
 
 
 def test_the_scale_of_fp16_changes_nothing_else(toy, tmp_path, monkeypatch):

@@ -50,29 +50,37 @@ ENGINES = ["ctranslate2", "torch"]
 FORMATS = ("tsv", "jsonl")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model(nmt_in, tmp_path_factory) -> Path:
-    """A run that masters a small language, and has met the characters of a larger one; exported, as every run is."""
-    folder = tmp_path_factory.mktemp("model")
+    """A run that masters a small language, and has met the characters of a larger one; exported, as every run is.
+
+    The processes of pytest-xdist share it: the first trains, the others wait.
+    """
+    fcntl = pytest.importorskip("fcntl")
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "small-language"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "run/model/ctranslate2/model.bin").exists():
+            train_small_language(nmt_in, folder)
+    assert (folder / "run/model/ctranslate2/model.bin").exists()
+    return folder / "run"
+
+
+def train_small_language(nmt_in, folder: Path) -> None:
     pairs = [*sentences(4000, seed=1), *demo_corpus()["train"][:200]]
     for side, language in enumerate(("en", "fr")):
         (folder / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
     sets = ["model.dim=64", "model.heads=2", "model.ff=128", "model.encoder_layers=1", "model.decoder_layers=2"]
     sets += ["model.dropout=0.0", "train.batch_tokens=512", "train.warmup=30", "train.lr=2e-2", "train.steps=400"]
-    sets += [
-        "train.optimizer=muon",
-        "train.schedule=linear",
-        "train.valid_every=400",
-        "train.valid_lines=20",
-        "train.precision=fp32",
-    ]
+    sets += ["train.optimizer=muon", "train.schedule=linear", "train.precision=fp32"]
+    sets += ["train.valid_every=400", "train.valid_lines=20"]
     options = [part for one in sets for part in ("--set", one)]
     files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "600", "--out", "data")
     for args in (("prepare", *files), ("train", "data", "--out", "run", *options)):
         result = nmt_in(folder, *args)
         assert result.code == 0, result.err
-    assert (folder / "run/model/ctranslate2/model.bin").exists()
-    return folder / "run"
 
 
 @pytest.fixture(scope="module")
@@ -461,6 +469,15 @@ def test_what_must_not_be_cut(text, parts):
     assert split_long(text, 9, len, whole) == parts
 
 
+def test_marks_alone_are_copied(nmt, model):
+    """The model would make up a sentence."""
+    lines = ["...", "!", "-", "?!", '"']
+    result = nmt("translate", model, "--format", "jsonl", stdin=text_of(lines))
+    entries = [json.loads(line) for line in result.text.splitlines()]
+    assert [entry["translation"] for entry in entries] == lines
+    assert all(entry["flags"] == ["copied"] for entry in entries)
+
+
 def test_an_address_longer_than_the_model_is_copied(nmt, model):
     address = "https://example.org/" + "/".join(f"seite{n}" for n in range(400))
     result = nmt("translate", model, stdin=text_of([f"the cat sees {address} and the dog.", address]))
@@ -560,13 +577,18 @@ def test_without_protection_the_model_is_alone(nmt, model):
     ("text", "wanted"),
     [
         ("Hello {name}!", ["{name}"]),
-        ("100 % sure, 50% off, %d of %5.2f", ["100", "50", "%d", "%5.2f"]),
+        ("100 % sure, 50% off, %d of %5.2f", ["100 %", "50%", "%d", "%5.2f"]),
         ("Go to https://x.org/a_(b)?c=1.", ["https://x.org/a_(b)?c=1"]),
         ("mail a.b+c@d-e.org, now", ["a.b+c@d-e.org"]),
         ("a < b and b > c", []),
         ("x &amp; y &#39; & z", ["&amp;", "&#39;"]),
         ("in 1999 at 10:30 there were 3 cats, B2B", ["1999", "10:30"]),
-        ("in the 1990s at -5 °C, 7% of 3 cats", ["1990", "5", "7"]),
+        ("in the 1990s at -5 °C, 7% of 3 cats", ["1990s", "-5 °C", "7%"]),
+        ("a 50mm lens of 1920x1080, (10km)", ["50mm", "1920x1080", "10km"]),
+        ("请访问https://example.com/a，联系joe@x.org获取帮助", ["https://example.com/a", "joe@x.org"]),
+        ("会议于2024年12月25日举行，版本1.2.3", ["2024", "12", "25", "1.2.3"]),
+        ("reads “https://a.b/c” (or https://a.b/d)…", ["https://a.b/c", "https://a.b/d"]),
+        ("%" + "0" * 20_000, ["0" * 20_000]),  # not in quadratic time
         ("Zoë saw 北京 today", ["Zoë", "北京"]),
         ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
         ("@user likes #nmt", ["@user", "#nmt"]),
@@ -597,6 +619,7 @@ def test_a_number_may_be_written_otherwise():
         ("猫", "黒猫だ", 1),
         ("Chat", "le chat", 0),
         ("c++", "en c++.", 1),
+        ("राम", "रामी राम", 1),  # a vowel sign is part of its word
     ],
 )
 def test_terms_in_a_translation(term, text, times):
@@ -650,6 +673,11 @@ def test_where_things_are_put_back(source, target, attention, expected):
         ("at -12", "à \u221212", []),
         ("from 10-12", "de 10 à 12", []),
         ("in v1.2.3", "en v1 2.3", ["v1.2.3"]),
+        ("1.5 at 12:30", "15 à 1230", ["1.5", "12:30"]),
+        ("1.5 at 12:30", "1,5 à 12.30", []),
+        ("15 men", "15,5 hommes", ["15"]),
+        ("in the 1990s, -5 °C", "aux années 1990, 5 °C", ["-5 °C"]),
+        ("3 %", "3 pour cent", []),
     ],
 )
 def test_what_is_lost(source, translation, expected):
@@ -1189,6 +1217,32 @@ class Says:
         raise NotImplementedError
 
 
+def test_a_forced_term_touches_what_its_place_touched(trained, write, tmp_path):
+    """No space comes behind an opening bracket."""
+    source, target, settings = "He sees (cat).", "Il voit (chat).", recipe.Vocab(size=300)
+    texts = [source, target, *(side for pair in TEST[:50] for side in pair)]
+    write_vocab(tmp_path / "v", {"joint": learn(iter(texts), settings, "toy")}, trained.recipe.data, settings)
+    vocab = load_vocab(tmp_path / "v")
+    sources, targets = (vocab.source.encode(text, out_type=str) for text in (source, target))
+    attention = np.zeros((len(targets) + 1, len(sources) + 1))
+    behind = [next(n for n, piece in enumerate(pieces) if "(" in piece) + 1 for pieces in (targets, sources)]
+    attention[behind[0], behind[1]] = 1  # what stands behind the bracket looks at what stands behind that one
+
+    class Obeys(Says):
+        """Goes on behind what it is made to write."""
+
+        def translate(self, requests, options):
+            ends = tuple(vocab.target.piece_to_id([")", "."]))
+            found = [(*request.prefix, *ends) if request.prefix else self.ids for request in requests]
+            return [[Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, attention)] for ids in found]
+
+    glossary = load_glossary(write("g.tsv", "cat\tmatou\n"), "nfc")
+    engine = Obeys(vocab.target.piece_to_id(targets))
+    translator = Translator(Workers(engine, 1, False), vocab, Settings(SearchOptions(), 4000, 100), glossary)
+    (found,) = translator.translate([Row(1, source)])
+    assert found.text == "Il voit (matou)." and found.flags == {"glossary"}
+
+
 def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
     """With byte fallback every byte is a piece, a model can write a newline, and half a character too."""
     settings = recipe.Vocab(size=400, byte_fallback=True)
@@ -1224,6 +1278,22 @@ def test_a_model_without_attention(nmt, model, tmp_path):
     assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
     refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
     assert_user_error(refused, "no attention to align words by")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vocab.json", b"[]"),
+        ("vocab.json", b'{"joint": true}'),
+        ("vocab.json", b'{"joint": true, "normalization": "nfx"}'),
+        ("joint.model", b""),
+        ("joint.model", b"x"),
+    ],
+)
+def test_a_damaged_vocabulary_is_named(nmt, model, tmp_path, name, content):
+    shutil.copytree(model / "model", tmp_path / "copy")
+    (tmp_path / "copy/vocab" / name).write_bytes(content)
+    assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "the vocabulary in", "damaged")
 
 
 @pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])
@@ -1483,6 +1553,11 @@ def test_export_mistakes_and_force(nmt, model, trained, tmp_path):
     assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for ctranslate2")
     assert_user_error(nmt("export", model, "--to", "onnx"), "onnx")
     assert not (tmp_path / "x").exists()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for _ in range(2):  # what a link points to is replaced, not the link
+        assert nmt("export", model, "--to", "ctranslate2", "--out", "link", "--force").code == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real/model.bin").exists()
     size = (model / "model/ctranslate2/model.bin").stat().st_size
     for name, most in (("int8", 0.5), ("int16", 0.7), ("float16", 0.6)):
         assert nmt("export", model, "--to", "ctranslate2", "--out", name, "--type", name).code == 0

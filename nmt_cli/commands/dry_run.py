@@ -28,7 +28,7 @@ def _inputs(recipe: Recipe) -> str:
             size = sum(path.stat().st_size for path in paths if path.is_file())
             note = f"MISSING: {', '.join(missing)}" if missing else f"{size / 1e6:,.1f} MB"
             lines.append(f"{split:<6} {corpus}   {note}")
-    there = "is there" if (recipe.prepared_folder / "meta.json").is_file() else "not prepared yet"
+    there = "is there" if recipe.is_prepared else "not prepared yet"
     lines.append(f"data   {recipe.prepared_folder}   {there}")
     lines.append(f"run    {recipe.run_folder}   {'exists' if recipe.run_folder.exists() else 'new'}")
     return "\n".join(lines)
@@ -39,9 +39,13 @@ def _model(recipe: Recipe) -> str:
 
     from nmt_cli.model.base import parameters_by_part
     from nmt_cli.model.build import build_model
+    from nmt_cli.vocab import load_vocab
 
+    sizes = (recipe.vocab.size, recipe.vocab.size)
+    if recipe.is_prepared:
+        sizes = load_vocab(recipe.prepared_folder / "vocab").sizes
     with torch.device("meta"):  # no memory is taken
-        model = build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
+        model = build_model(recipe.model, *sizes)
     parts = parameters_by_part(model)
     total = parts.total()
     listed = ", ".join(f"{name} {count:,}" for name, count in parts.items())
@@ -60,6 +64,6 @@ def rate_curve(recipe: Recipe, width: int = 72) -> str:
     steps = [max(1, round(last * x / 59)) for x in range(60)]
     values = [learning_rate(step, step / last, train, recipe.model.dim) for step in steps]
     title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
-    if train.minutes or train.epochs or train.tokens:
+    if train.minutes or train.epochs or train.tokens or train.flops:
         title = title.rstrip() + ", if the steps were the limit\n"
     return title + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")

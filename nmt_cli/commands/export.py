@@ -43,7 +43,7 @@ def export(
         check_type(type)
     elif type != "float32":
         raise NmtError("--type is only for ctranslate2", "leave it out")
-    folder = find_model(model) / CTRANSLATE2 if out is None else out
+    folder = (find_model(model) / CTRANSLATE2 if out is None else out).resolve()  # what a link points to
     if folder.exists() and not force:
         raise NmtError(f"{folder} exists", "--force replaces it")
     ours = (folder / "config.json").is_file() and any((folder / name).is_file() for name in ("model.bin", "source.spm"))

@@ -83,7 +83,7 @@ def prepare(
         messages().print(f"{folder} is up to date: same corpora, same settings. Nothing to do.", soft_wrap=True)
         return
     output().print(show_report(report))
-    messages().print(f"\nwritten to {folder}; next: nmt train {recipe or folder}", soft_wrap=True)
+    messages().print(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}", soft_wrap=True)
 
 
 def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[list[str] | str]:

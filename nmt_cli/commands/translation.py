@@ -68,6 +68,8 @@ def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
         with out.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
+    if out.is_dir():
+        raise NmtError(f"{out} is a folder", "name a file in it")
     if out.exists() and not force:
         raise NmtError(f"{out} exists", "--force replaces it; or name another file")
     if not out.parent.is_dir():
