@@ -118,7 +118,9 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
 
 def _number(match: re.Match, others: Sequence[Span]) -> Span:
     """Without a sign that is a span by itself, since what counts of a number is its digits."""
-    stop = min((span.start for span in others if match.start() < span.start < match.end()), default=match.end())
+    digits = _DIGITS.search(match.string, match.start())
+    assert digits is not None
+    stop = min((span.start for span in others if digits.end() <= span.start < match.end()), default=match.end())
     wanted = match.string[match.start() : stop].rstrip()
     return Span(match.start(), match.start() + len(wanted), wanted, number=True)
 
