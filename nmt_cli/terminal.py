@@ -31,7 +31,7 @@ class _Console(Console):
 
 
 def say(text: str) -> None:
-    """A line beside the results, which do not end with whoever reads it. rich would end them."""
+    """A line beside the results, which do not end with whoever reads it, nor with a stream that is closed."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
