@@ -17,9 +17,9 @@ from pathlib import Path
 
 import sentencepiece
 
+from nmt_cli.data.prepare import _blocks, _Encoder
 from nmt_cli.parallel import cores, ordered_map
-from nmt_cli.preparer import _blocks, _Encoder
-from nmt_cli.recipe import Clean
+from nmt_cli.recipe.schema import Clean
 
 TATOEBA = Path(__file__).parent.parent.parent / "shared/data/tatoeba-en-de"
 

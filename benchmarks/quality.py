@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from nmt_cli.checkpoint import load_model
-from nmt_cli.device import Compute
-from nmt_cli.distributed import World
-from nmt_cli.recipe import load_recipe
-from nmt_cli.validation import Validation
+from nmt_cli.model.device import Compute
+from nmt_cli.recipe.schema import load_recipe
+from nmt_cli.store.checkpoint import load_model
+from nmt_cli.train.distributed import World
+from nmt_cli.train.validation import Validation
 
 
 def main() -> None:

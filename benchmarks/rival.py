@@ -23,8 +23,8 @@ from pathlib import Path
 
 from train import MODEL, MULTI30K, NO_VALIDATION, TRAIN, nmt
 
-from nmt_cli.text import read_lines
-from nmt_cli.vocab import load_vocab
+from nmt_cli.text.lines import read_lines
+from nmt_cli.text.vocab import load_vocab
 
 ROUNDS, SECONDS = 3, 50
 SIZES = (1024, 4096)

@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from train_step import PIECES, batches
 
-from nmt_cli import recipe
-from nmt_cli.loss import TrainingLoss
 from nmt_cli.model.base import count_parameters
 from nmt_cli.model.build import build_model
-from nmt_cli.model.memory import keep_freed_memory
-from nmt_cli.trainer import training_flops
-from nmt_cli.vocab import PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import PAD
+from nmt_cli.train.loss import TrainingLoss
+from nmt_cli.train.malloc import keep_freed_memory
+from nmt_cli.train.trainer import training_flops
 
 RUNGS: dict[str, recipe.Model] = {
     "rnn": recipe.Rnn(cell="rnn", attention="none"),

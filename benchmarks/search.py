@@ -27,15 +27,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt_cli import recipe
-from nmt_cli.batches import pad
-from nmt_cli.checkpoint import load_model
-from nmt_cli.engine import SearchOptions, longest
+from nmt_cli.data.batches import pad
 from nmt_cli.model.base import Seq2Seq, select
 from nmt_cli.model.build import build_model
-from nmt_cli.model.memory import keep_freed_memory
-from nmt_cli.search import search
-from nmt_cli.vocab import BOS, EOS, PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.search.beam import search
+from nmt_cli.search.contract import SearchOptions, longest
+from nmt_cli.store.checkpoint import load_model
+from nmt_cli.text.vocab import BOS, EOS, PAD
+from nmt_cli.train.malloc import keep_freed_memory
 
 PIECES = 8000
 

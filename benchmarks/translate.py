@@ -22,9 +22,9 @@ from pathlib import Path
 
 import sacrebleu
 
-from nmt_cli.model_folder import open_model
 from nmt_cli.parallel import cores
-from nmt_cli.text import read_lines
+from nmt_cli.store.model_folder import open_model
+from nmt_cli.text.lines import read_lines
 
 LINES, ROUNDS = 10_000, 3
 BATCHES = (("16", "examples"), ("32", "examples"), ("64", "examples"), ("512", "tokens"), ("1024", "tokens"))

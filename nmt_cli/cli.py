@@ -120,7 +120,7 @@ _OS_HINTS = {
 def _complain(message: str, hint: str) -> int:
     from rich.text import Text
 
-    from nmt_cli.terminal import messages
+    from nmt_cli.terminal.console import messages
 
     console = messages()
     console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)

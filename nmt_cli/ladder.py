@@ -14,20 +14,20 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nmt_cli.checkpoint import Trained, load_model
-from nmt_cli.device import Compute
 from nmt_cli.errors import NmtError
-from nmt_cli.heatmap import Ink, heatmap
-from nmt_cli.hypotheses import Texts
-from nmt_cli.inspection import inspect
+from nmt_cli.inspect.attention import inspect
 from nmt_cli.model.base import count_parameters
-from nmt_cli.progress import duration
-from nmt_cli.recipe import Recipe, Transformer, load_recipe
-from nmt_cli.run import read_log
-from nmt_cli.scoreboard import draw_lengths
-from nmt_cli.scoring import ScoreOptions, score, tokenizer_for
-from nmt_cli.tables import new_table
-from nmt_cli.validation import Validation
+from nmt_cli.model.device import Compute
+from nmt_cli.recipe.schema import Recipe, Transformer, load_recipe
+from nmt_cli.score.draw import draw_lengths
+from nmt_cli.score.metrics import ScoreOptions, score, tokenizer_for
+from nmt_cli.search.hypotheses import Texts
+from nmt_cli.store.checkpoint import Trained, load_model
+from nmt_cli.store.run_folder import read_log
+from nmt_cli.terminal.heatmap import Ink, heatmap
+from nmt_cli.terminal.tables import new_table
+from nmt_cli.train.screen import duration
+from nmt_cli.train.validation import Validation
 
 
 @dataclass(frozen=True)

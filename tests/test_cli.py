@@ -124,7 +124,7 @@ def test_the_wheel_carries_the_recipes(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     for path in (ROOT / "recipes").glob("*.toml"):
         assert f"nmt_cli/recipes/{path.name}" in names
-    assert "nmt_cli/attention.html" in names
+    assert "nmt_cli/inspect/attention.html" in names
     assert not [name for name in names if name.startswith("tests")]
 
 

@@ -27,18 +27,18 @@ from test_model import (
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli import recipe
-from nmt_cli.checkpoint import Trained
-from nmt_cli.engine import SearchOptions
 from nmt_cli.errors import NmtError
-from nmt_cli.export import to_ctranslate2, to_hf
-from nmt_cli.loss import TrainingLoss
+from nmt_cli.export.formats import to_ctranslate2, to_hf
 from nmt_cli.model.build import build_model
-from nmt_cli.model.scores import SourceAttention
+from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.model.transformer import sinusoids
-from nmt_cli.model_folder import ModelFolder
-from nmt_cli.search import search
-from nmt_cli.trainer import training_flops
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.search.beam import search
+from nmt_cli.search.contract import SearchOptions
+from nmt_cli.store.checkpoint import Trained
+from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.train.loss import TrainingLoss
+from nmt_cli.train.trainer import training_flops
 
 
 @pytest.mark.parametrize(

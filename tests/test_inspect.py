@@ -24,21 +24,30 @@ from rich.cells import cell_len
 from rich.console import Console
 from torch import nn
 
-from nmt_cli.alignment import words_of
-from nmt_cli.beam_tree import draw, grow
-from nmt_cli.checkpoint import Trained, load_model, save_model
 from nmt_cli.cli import app
 from nmt_cli.errors import NmtError
-from nmt_cli.heatmap import fit, grid, heatmap, ink_of, raster
-from nmt_cli.inspection import alignment, as_table, beam_steps, html_page, inspect, search_options, show, source_ids
+from nmt_cli.inspect.attention import (
+    alignment,
+    as_table,
+    beam_steps,
+    html_page,
+    inspect,
+    search_options,
+    show,
+    source_ids,
+)
+from nmt_cli.inspect.beam_tree import draw, grow
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import sinusoids
-from nmt_cli.plot import to_ascii
-from nmt_cli.recipe import Vocab, load_recipe
-from nmt_cli.search import Step, search
-from nmt_cli.text import one_line
-from nmt_cli.vocab import BOS, EOS, PAD, learn, load_vocab, write_vocab
+from nmt_cli.recipe.schema import Vocab, load_recipe
+from nmt_cli.search.beam import Step, search
+from nmt_cli.store.checkpoint import Trained, load_model, save_model
+from nmt_cli.terminal.heatmap import fit, grid, heatmap, ink_of, raster
+from nmt_cli.terminal.plot import to_ascii
+from nmt_cli.text.alignment import words_of
+from nmt_cli.text.lines import one_line
+from nmt_cli.text.vocab import BOS, EOS, PAD, learn, load_vocab, write_vocab
 
 SENTENCE = "I like the green cat."
 TEXT = ["I like the green cat.", "J'aime le chat vert.", "the dog, the cat", "我喜欢绿色的猫 🐈 (a - b)"] * 3
@@ -376,7 +385,7 @@ def test_words_add_up(trained):
 
 def test_looks():
     """A head that always looks back one word, and one that looks at the full stop."""
-    from nmt_cli.inspection import Attention
+    from nmt_cli.inspect.attention import Attention
 
     back, stop = np.eye(4, k=-1), np.tile([0, 0, 0, 1.0], (4, 1))
     words = ["a", "b", "c", "."]
@@ -610,7 +619,7 @@ def test_learned_positions(run, folder, tmp_path):
 
 
 def test_a_family_without_positions(run, monkeypatch):
-    monkeypatch.setattr("nmt_cli.inspection.build_model", lambda *sizes: Seq2Seq())
+    monkeypatch.setattr("nmt_cli.inspect.attention.build_model", lambda *sizes: Seq2Seq())
     with pytest.raises(NmtError, match="has no position encoding"):
         run("--positions", model="demo")
 

@@ -13,8 +13,8 @@ from conftest import assert_user_error, on_terminal
 
 from nmt_cli.files import sha256_of
 from nmt_cli.ladder import RUNGS, rung_recipe
-from nmt_cli.recipe import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
-from nmt_cli.run import read_log
+from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
+from nmt_cli.store.run_folder import read_log
 
 NAMES = [rung.name for rung in RUNGS]
 NBEST = ("--format", "tsv", "--n-best", 2, "--workers", 1)

@@ -10,16 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nmt_cli import recipe
 from nmt_cli.errors import NmtError
 from nmt_cli.model.attention import CrossAttention, SelfAttention
 from nmt_cli.model.base import Seq2Seq, count_parameters, select
 from nmt_cli.model.build import build_model
 from nmt_cli.model.cache import GROWTH
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.memory import keep_freed_memory
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Sinusoids, Transformer, sinusoids
-from nmt_cli.vocab import BOS, EOS, PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import BOS, EOS, PAD
+from nmt_cli.train.malloc import keep_freed_memory
 
 VOCAB = 40
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.plot import bar, bins, curve, framed
+from nmt_cli.terminal.plot import bar, bins, curve, framed
 
 
 @pytest.mark.parametrize(

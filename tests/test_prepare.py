@@ -18,11 +18,11 @@ import pytest
 from conftest import assert_user_error
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from nmt_cli.clean import in_wrong_script, length_rule, scripts_of
+from nmt_cli.data.rules import in_wrong_script, length_rule, scripts_of
+from nmt_cli.data.shards import Shard, ShardWriter
 from nmt_cli.files import sha256_of
-from nmt_cli.recipe import Clean, Vocab
-from nmt_cli.shards import Shard, ShardWriter
-from nmt_cli.vocab import learn, load_vocab
+from nmt_cli.recipe.schema import Clean, Vocab
+from nmt_cli.text.vocab import learn, load_vocab
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ZAHLEN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe import (
+from nmt_cli.recipe.help import first_comment, keys_markdown
+from nmt_cli.recipe.schema import (
     FAMILIES,
     Conv,
     Corpus,
@@ -21,7 +22,6 @@ from nmt_cli.recipe import (
     shipped_recipes,
     tables_toml,
 )
-from nmt_cli.recipe_help import first_comment, keys_markdown
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -40,7 +40,7 @@ def test_shipped_recipes_load_and_build(name):
 
 def test_the_docs_list_the_keys_as_they_are():
     docs = Path(__file__).parent.parent / "docs" / "recipe.md"
-    assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: python -m nmt_cli.recipe_help docs/recipe.md"
+    assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: python -m nmt_cli.recipe.help docs/recipe.md"
 
 
 def test_defaults_need_no_file():

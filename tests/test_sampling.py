@@ -12,9 +12,10 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 from test_prepare import corpus
 
-from nmt_cli import recipe, sampling
-from nmt_cli.sampling import SubwordSampler
-from nmt_cli.vocab import learn
+from nmt_cli.data import sampling
+from nmt_cli.data.sampling import SubwordSampler
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import learn
 
 LINES = [line for side in corpus(900, 100) for line in side.splitlines()]
 

@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import nmt_cli.search as search_module
-from nmt_cli import recipe
-from nmt_cli.engine import Hypothesis, SearchOptions, length_normalised, longest
+import nmt_cli.search.beam as search_module
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq, select
 from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.search import search, top_of
-from nmt_cli.vocab import BOS, EOS, PAD, UNK
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.search.beam import search, top_of
+from nmt_cli.search.contract import Hypothesis, SearchOptions, length_normalised, longest
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 VOCAB = 7
 ORDINARY = [UNK, 4, 5, 6]

@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli import text
 from nmt_cli.errors import NmtError
-from nmt_cli.text import is_blank, normalize, one_line, read_lines, split_tsv
+from nmt_cli.text import lines as text
+from nmt_cli.text.lines import is_blank, normalize, one_line, read_lines, split_tsv
 
 LINES = [
     (b"", []),

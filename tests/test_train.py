@@ -23,21 +23,21 @@ from conftest import assert_children_die, assert_user_error, on_terminal
 from safetensors.torch import load_file
 from test_prepare import corpus
 
-from nmt_cli import batches
-from nmt_cli.batches import BatchStream, MicroBatch, ParallelData, Position, lay_out, make_batch, share
-from nmt_cli.checkpoint import average, checkpoints, load_model, load_state, save_tensors
-from nmt_cli.device import Compute, _trial, choose_precision
-from nmt_cli.distributed import World
+from nmt_cli.data import batches
+from nmt_cli.data.batches import BatchStream, MicroBatch, ParallelData, Position, lay_out, make_batch, share
 from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, sha256_of
 from nmt_cli.model.build import build_model
-from nmt_cli.optimizer import make_optimizers, orthogonal
-from nmt_cli.recipe import Train, Transformer, load_recipe
-from nmt_cli.run import read_log, replaced_run
-from nmt_cli.schedule import learning_rate
-from nmt_cli.trainer import Trainer
-from nmt_cli.validation import in_parts
-from nmt_cli.vocab import BOS, EOS, PAD, load_vocab
+from nmt_cli.model.device import Compute, _trial, choose_precision
+from nmt_cli.recipe.schema import Train, Transformer, load_recipe
+from nmt_cli.store.checkpoint import average, checkpoints, load_model, load_state, save_tensors
+from nmt_cli.store.run_folder import read_log, replaced_run
+from nmt_cli.text.vocab import BOS, EOS, PAD, load_vocab
+from nmt_cli.train.distributed import World
+from nmt_cli.train.optimizer import make_optimizers, orthogonal
+from nmt_cli.train.schedule import learning_rate
+from nmt_cli.train.trainer import Trainer
+from nmt_cli.train.validation import in_parts
 
 RECIPE = """
 [data]
@@ -638,7 +638,11 @@ def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulat
 
 DEATHS = [
     (3, "os.kill(os.getpid(), 9)", "it was killed"),
-    (2, "import nmt_cli.loss; nmt_cli.loss.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
+    (2, "import nmt_cli.train.loss as loss; loss.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
+        2,
+        "import nmt_cli.train.loss; nmt_cli.train.loss.TrainingLoss.forward = None",
+        "TypeError: 'NoneType' object is not",
+    ),
 ]
 
 
@@ -731,7 +735,7 @@ if os.environ.get("RANK") == "1":
 
 @pytest.fixture
 def make_trainer(toy):
-    from nmt_cli.trainer import Trainer
+    from nmt_cli.train.trainer import Trainer
 
     def make(*overrides: str):
         entries: list = []
@@ -1030,7 +1034,7 @@ def test_muon_shares_the_work_among_processes(monkeypatch):
         def add_up(tensors, world):
             sent[world] = [tensor.clone() for tensor in tensors]
 
-        monkeypatch.setattr("nmt_cli.distributed.add_up", add_up)
+        monkeypatch.setattr("nmt_cli.train.distributed.add_up", add_up)
         torch.manual_seed(1)
         model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
         for parameter in model.parameters():
@@ -1209,8 +1213,8 @@ def test_precision_is_chosen_by_trial_and_never_kills():
     ],
 )
 def test_precision_by_the_outcome_of_the_trial(monkeypatch, candidate, outcome, chosen, why):
-    monkeypatch.setattr("nmt_cli.device._candidate", lambda device: candidate)
-    monkeypatch.setattr("nmt_cli.device._trial", lambda device, precision: outcome)
+    monkeypatch.setattr("nmt_cli.model.device._candidate", lambda device: candidate)
+    monkeypatch.setattr("nmt_cli.model.device._trial", lambda device, precision: outcome)
     precision, reason = choose_precision("auto", torch.device("cpu"))
     assert precision == chosen and why in reason
 
@@ -1226,13 +1230,13 @@ def test_precision_by_the_outcome_of_the_trial(monkeypatch, candidate, outcome, 
 def test_a_trial_that_dies(monkeypatch, write, script, outcome):
     python = write("python", f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    monkeypatch.setattr("nmt_cli.device.sys.executable", str(python))
+    monkeypatch.setattr("nmt_cli.model.device.sys.executable", str(python))
     assert _trial(torch.device("cpu"), "bf16") == outcome
 
 
 def test_a_precision_that_dies_is_refused(monkeypatch):
-    from nmt_cli import device
     from nmt_cli.errors import NmtError
+    from nmt_cli.model import device
 
     monkeypatch.setattr(device.sys, "executable", "/bin/false")
     with pytest.raises(NmtError, match="does not work on this cpu"):

@@ -25,24 +25,24 @@ import torch
 from conftest import assert_children_die, assert_user_error
 from small_language import sentences
 
-from nmt_cli import recipe
-from nmt_cli.batches import make_batch
-from nmt_cli.checkpoint import Trained, load_model, save_model
-from nmt_cli.ct2_engine import CTranslate2Engine
+from nmt_cli.data.batches import make_batch
 from nmt_cli.demo.corpus import demo_corpus
-from nmt_cli.engine import Hypothesis, Request, SearchOptions
-from nmt_cli.export import to_ctranslate2, to_hf
-from nmt_cli.glossary import Term, load_glossary
-from nmt_cli.loss import TrainingLoss
+from nmt_cli.export.formats import to_ctranslate2, to_hf
 from nmt_cli.model.build import build_model
-from nmt_cli.protect import lost, protected, put_back, take_out, without_overlaps
-from nmt_cli.recipe import Rnn, Train, Transformer
-from nmt_cli.segments import cut_loop, split_long
-from nmt_cli.stream import overlapped, windows
-from nmt_cli.torch_engine import TorchEngine
-from nmt_cli.translator import Row, Settings, Translator
-from nmt_cli.vocab import BOS, EOS, PAD, UNK, Vocab, learn, load_vocab, write_vocab
-from nmt_cli.workers import Workers
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.recipe.schema import Rnn, Train, Transformer
+from nmt_cli.search.contract import Hypothesis, Request, SearchOptions
+from nmt_cli.search.ct2_engine import CTranslate2Engine
+from nmt_cli.search.torch_engine import TorchEngine
+from nmt_cli.search.workers import Workers
+from nmt_cli.store.checkpoint import Trained, load_model, save_model
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, Vocab, learn, load_vocab, write_vocab
+from nmt_cli.train.loss import TrainingLoss
+from nmt_cli.translate.glossary import Term, load_glossary
+from nmt_cli.translate.protect import lost, protected, put_back, take_out, without_overlaps
+from nmt_cli.translate.split import cut_loop, split_long
+from nmt_cli.translate.stream import overlapped, windows
+from nmt_cli.translate.translator import Row, Settings, Translator
 
 pytest.importorskip("ctranslate2")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from nmt_cli.plot import framed
-from nmt_cli.preparer import SPLITS
-from nmt_cli.recipe import Recipe, recipe_tables, tables_toml
-from nmt_cli.schedule import learning_rate
-from nmt_cli.text import STDIN
+from nmt_cli.data.prepare import SPLITS
+from nmt_cli.recipe.schema import Recipe, recipe_tables, tables_toml
+from nmt_cli.terminal.plot import framed
+from nmt_cli.text.lines import STDIN
+from nmt_cli.train.schedule import learning_rate
 
 
 def show_plan(recipe: Recipe) -> None:
@@ -39,7 +39,7 @@ def _model(recipe: Recipe) -> str:
 
     from nmt_cli.model.base import parameters_by_part
     from nmt_cli.model.build import build_model
-    from nmt_cli.vocab import load_vocab
+    from nmt_cli.text.vocab import load_vocab
 
     sizes = (recipe.vocab.size, recipe.vocab.size)
     if recipe.is_prepared:

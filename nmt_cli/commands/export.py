@@ -31,10 +31,10 @@ def export(
     nmt export runs/demo --to ctranslate2
     nmt export runs/demo --to hf --out demo-hf
     """
-    from nmt_cli.ct2_engine import check_type
     from nmt_cli.errors import NmtError
-    from nmt_cli.model_folder import CTRANSLATE2, find_model
-    from nmt_cli.terminal import messages
+    from nmt_cli.search.ct2_engine import check_type
+    from nmt_cli.store.model_folder import CTRANSLATE2, find_model
+    from nmt_cli.terminal.console import messages
 
     inside = to is Target.ctranslate2
     if out is None and not inside:
@@ -50,8 +50,8 @@ def export(
     if folder.exists() and not ours and any(folder.iterdir()):
         raise NmtError(f"{folder} holds something else than an exported model", "name another folder")
 
-    from nmt_cli.checkpoint import load_model
-    from nmt_cli.export import to_ctranslate2, to_hf
+    from nmt_cli.export.formats import to_ctranslate2, to_hf
+    from nmt_cli.store.checkpoint import load_model
 
     trained = load_model(model)
     if inside:

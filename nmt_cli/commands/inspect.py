@@ -79,8 +79,8 @@ def inspect(
             "--set": overrides,
         }
     )  # fmt: skip
-    from nmt_cli.heatmap import ink_of
-    from nmt_cli.terminal import messages, output
+    from nmt_cli.terminal.console import messages, output
+    from nmt_cli.terminal.heatmap import ink_of
 
     console = output()
     ink = ink_of(console, ascii_only)
@@ -92,13 +92,13 @@ def inspect(
         return
     if positions:
         from nmt_cli.commands.options import open_recipe
-        from nmt_cli.inspection import position_table, show_positions
+        from nmt_cli.inspect.attention import position_table, show_positions
 
         table = position_table(open_recipe(model, overrides), Path(model), _POSITIONS)
         _print(console, show_positions(table, console.width, ink), ink == "ascii")
         return
     if text is None:
-        from nmt_cli.description import description, show_description
+        from nmt_cli.inspect.description import description, show_description
 
         about = description(Path(model))
         if form == "json":
@@ -107,12 +107,12 @@ def inspect(
             _print(console, show_description(about), ink == "ascii")
         return
 
-    from nmt_cli import inspection
-    from nmt_cli.checkpoint import load_model
+    from nmt_cli.inspect import attention as inspection
+    from nmt_cli.store.checkpoint import load_model
 
     trained, sentence = load_model(Path(model)), _sentence(text)
     if beam:
-        from nmt_cli.beam_tree import show_tree
+        from nmt_cli.inspect.beam_tree import show_tree
 
         steps, options = inspection.beam_steps(trained, sentence, beam_size)
         tree = show_tree(steps, trained.vocab.target.id_to_piece, options, console.width)
@@ -150,7 +150,7 @@ def _refuse_strays(options: dict[str, object]) -> None:
 def _sentence(text: str) -> str:
     """TEXT, or the only line of standard input."""
     from nmt_cli.errors import NmtError
-    from nmt_cli.text import STDIN, read_lines
+    from nmt_cli.text.lines import STDIN, read_lines
 
     if text != "-":
         return _utf8(text)
@@ -181,7 +181,7 @@ def _write_page(path: Path, page: str, force: bool) -> None:
 
 
 def _print(console: Console, drawing: RenderableType, ascii_only: bool) -> None:
-    from nmt_cli.plot import to_ascii
+    from nmt_cli.terminal.plot import to_ascii
 
     with console.capture() as capture:
         console.print(drawing, crop=False)

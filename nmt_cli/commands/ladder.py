@@ -29,13 +29,13 @@ def ladder(
     Interrupted, the same command goes on; a rung that is finished is not trained again, unless with --force.
     """
     from nmt_cli.errors import NmtError
-    from nmt_cli.heatmap import ink_of
     from nmt_cli.ladder import RUNGS, measure, rung_recipe, show
-    from nmt_cli.progress import TrainingScreen
-    from nmt_cli.recipe import find_recipe
-    from nmt_cli.terminal import messages, output, stages
-    from nmt_cli.text import is_blank
-    from nmt_cli.trainer import train
+    from nmt_cli.recipe.schema import find_recipe
+    from nmt_cli.terminal.console import messages, output, stages
+    from nmt_cli.terminal.heatmap import ink_of
+    from nmt_cli.text.lines import is_blank
+    from nmt_cli.train.screen import TrainingScreen
+    from nmt_cli.train.trainer import train
 
     if bool(minutes) == bool(flops):
         raise NmtError("give --minutes or --flops, one of them", "for example --minutes 0 --flops 1e14")

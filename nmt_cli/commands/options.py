@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nmt_cli.recipe import Recipe, find_recipe, load_recipe
+from nmt_cli.recipe.schema import Recipe, find_recipe, load_recipe
 
 RecipeName = Annotated[
     str,

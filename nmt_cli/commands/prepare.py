@@ -48,7 +48,7 @@ def prepare(
     """
     from nmt_cli.commands.options import open_recipe
     from nmt_cli.errors import NmtError
-    from nmt_cli.terminal import messages, output, stages
+    from nmt_cli.terminal.console import messages, output, stages
 
     named = {
         "data.train": _corpora("source", source, target, tsv),
@@ -73,8 +73,8 @@ def prepare(
         show_plan(loaded)
         return
 
-    from nmt_cli.preparer import prepare as run
-    from nmt_cli.report import show_report
+    from nmt_cli.data.prepare import prepare as run
+    from nmt_cli.data.report import show_report
 
     with stages() as show:
         report = run(loaded, force, show)
@@ -100,6 +100,6 @@ def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[l
 
 
 def _language(files: _Files) -> str | None:
-    from nmt_cli.clean import language_of
+    from nmt_cli.data.rules import language_of
 
     return language_of(files[0]) if files else None

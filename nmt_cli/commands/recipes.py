@@ -12,9 +12,9 @@ def recipes(
     keys: Annotated[bool, typer.Option("--keys", help="List every key with its type, default and meaning.")] = False,
 ) -> None:
     """List the recipes that are shipped, print one, or list every key a recipe may have."""
-    from nmt_cli.recipe import find_recipe, shipped_recipes
-    from nmt_cli.recipe_help import first_comment, key_tables
-    from nmt_cli.terminal import output
+    from nmt_cli.recipe.help import first_comment, key_tables
+    from nmt_cli.recipe.schema import find_recipe, shipped_recipes
+    from nmt_cli.terminal.console import output
 
     if keys:
         output().print(key_tables())

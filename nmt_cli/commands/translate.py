@@ -117,7 +117,13 @@ def translate(
     began = time.perf_counter()
     import math
 
-    from nmt_cli.commands.translation import (
+    from nmt_cli.errors import NmtError
+    from nmt_cli.recipe.schema import Rnn
+    from nmt_cli.search.choose import EngineWish, start_workers
+    from nmt_cli.search.contract import SearchOptions
+    from nmt_cli.store.model_folder import open_model
+    from nmt_cli.translate.glossary import load_glossary
+    from nmt_cli.translate.progress import (
         check_formats,
         check_sampling,
         check_stdin,
@@ -126,16 +132,10 @@ def translate(
         reporting,
         show_stats,
     )
-    from nmt_cli.engine import SearchOptions
-    from nmt_cli.engines import EngineWish, start_workers
-    from nmt_cli.errors import NmtError
-    from nmt_cli.glossary import load_glossary
-    from nmt_cli.model_folder import open_model
-    from nmt_cli.recipe import Rnn
-    from nmt_cli.rendering import renderer
-    from nmt_cli.rows import read_rows
-    from nmt_cli.stream import overlapped, windows
-    from nmt_cli.translator import Settings, Translator
+    from nmt_cli.translate.render import renderer
+    from nmt_cli.translate.rows import read_rows
+    from nmt_cli.translate.stream import overlapped, windows
+    from nmt_cli.translate.translator import Settings, Translator
 
     searches = bool(prefix_file or glossary or forbid or sample)
     check_formats(format.value, n_best, align, tokens, score_only, target, searches)

@@ -16,7 +16,7 @@ from collections import Counter
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.vocab import BOS, PAD
+from nmt_cli.text.vocab import BOS, PAD
 
 Tensors = dict[str, Tensor]
 

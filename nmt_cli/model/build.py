@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nmt_cli import recipe
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.conv import Conv
 from nmt_cli.model.decoder_only import DecoderOnly
 from nmt_cli.model.rnn import Rnn
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.recipe import schema as recipe
 
 
 def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> Seq2Seq:

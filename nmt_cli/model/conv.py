@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli import recipe
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
-from nmt_cli.model.scores import blend
+from nmt_cli.model.rnn_scores import blend
 from nmt_cli.model.transformer import LearnedPositions
-from nmt_cli.vocab import PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import PAD
 
 HALF = math.sqrt(0.5)
 

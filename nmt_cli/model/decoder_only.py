@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli import recipe
 from nmt_cli.model import cache
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
 from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialise
-from nmt_cli.vocab import PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import PAD
 
 
 class SidePositions(nn.Module):

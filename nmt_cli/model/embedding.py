@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.dropout import dropout
-from nmt_cli.vocab import PAD
+from nmt_cli.text.vocab import PAD
 
 
 class EmbeddingSeq2Seq(Seq2Seq):

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt_cli import recipe
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
-from nmt_cli.model.scores import SourceAttention
-from nmt_cli.vocab import PAD
+from nmt_cli.model.rnn_scores import SourceAttention
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import PAD
 
 # The recurrence over a sequence, and a single step of it.
 CELLS: dict[str, tuple[Callable[..., nn.RNNBase], Callable[..., Any]]] = {

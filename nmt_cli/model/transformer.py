@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli import recipe
 from nmt_cli.errors import NmtError
 from nmt_cli.model import cache
 from nmt_cli.model.attention import FUSED, CrossAttention, SelfAttention
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialise_embedding
-from nmt_cli.vocab import PAD
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.vocab import PAD
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
 

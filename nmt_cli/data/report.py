@@ -1,0 +1,137 @@
+"""What `nmt prepare` found and did: the figures, and how they are shown and kept in report.txt."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nmt_cli.terminal.plot import bar, bin_label, bins
+from nmt_cli.terminal.tables import new_table
+
+if TYPE_CHECKING:  # rich is imported where something is drawn: the processes that clean and encode draw nothing
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_MEANING = {
+    "empty": "a side is blank",
+    "identical": "both sides are the same",
+    "wrong_script": "not in the language's script",
+    "overlap": "also in valid or test",
+    "duplicates": "the same pair came before",
+    "max_tokens": "too many pieces",
+    "max_ratio": "lengths too different",
+}
+_SHOWN = 60  # characters of an example
+_BAR = 14  # characters; all tables fit into 60 columns
+
+
+@dataclass(frozen=True)
+class Example:
+    """A dropped pair, and where it stands."""
+
+    rule: str
+    file: str
+    line: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sizes of train, valid or test. Pairs of numbers are source and target; histograms count sentences by length."""
+
+    sentences: int
+    tokens: tuple[int, int]
+    unknown: tuple[int, int]
+    histograms: tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """read = kept + held_out + the sum of dropped, where kept is splits["train"].sentences."""
+
+    languages: tuple[str, str]
+    read: int
+    held_out: int
+    dropped: dict[str, int]
+    examples: list[Example]
+    splits: dict[str, Split]
+    vocab_type: str
+    vocab_sizes: tuple[int, ...]  # one if it is joint
+
+
+def show_report(report: Report) -> RenderableType:
+    from rich.console import Group
+
+    parts: list[RenderableType] = [_account(report), "", _sizes(report), "", _lengths(report)]
+    if report.examples:
+        parts += ["", _examples(report)]
+    return Group(*parts)
+
+
+def report_text(report: Report) -> str:
+    """The same as plain text."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False)
+    console.print(show_report(report))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]
+
+
+def _account(report: Report) -> Table:
+    kept = report.splits["train"].sentences
+    table = new_table("", "pairs", "", title="Training pairs")
+    table.columns[2].justify = "left"
+    table.add_row("read", f"{report.read:,}", "")
+    for rule, count in report.dropped.items():
+        table.add_row(f"- {rule}", f"{count:,}", _MEANING[rule], style="dim" if not count else "")
+    if report.held_out:
+        table.add_row("- held out", f"{report.held_out:,}", "for validation: no valid corpus was given")
+    table.add_row("= kept", f"{kept:,}", f"{kept / report.read:.1%}", style="bold")
+    return table
+
+
+def _sizes(report: Report) -> Table:
+    source, target = report.languages
+    vocab = " and ".join(f"{size:,}" for size in report.vocab_sizes)
+    kind = "joint" if len(report.vocab_sizes) == 1 else "separate"
+    table = new_table("", "sentences", f"{source} pieces", f"{target} pieces", "per line", "unknown")
+    table.title = f"Sizes, in {vocab} {kind} {report.vocab_type} pieces"
+    for name, split in report.splits.items():
+        lengths = " / ".join(f"{tokens / max(1, split.sentences):.1f}" for tokens in split.tokens)
+        unknown = f"{sum(split.unknown) / max(1, sum(split.tokens)):.2%}"
+        table.add_row(name, f"{split.sentences:,}", *(f"{tokens:,}" for tokens in split.tokens), lengths, unknown)
+    return table
+
+
+def _lengths(report: Report) -> Table:
+    """Both sides in the same bins, so that the bars can be compared."""
+    histograms = report.splits["train"].histograms
+    longest = max(map(len, histograms))
+    both = [sum(side[n] for side in histograms if n < len(side)) for n in range(longest)]
+    rows = [
+        (bin_label(low, high, longest), sum(histograms[0][low : high + 1]), sum(histograms[1][low : high + 1]))
+        for low, high, _ in bins(both, 10)
+    ]
+    largest = max(max(source, target) for _, source, target in rows)
+    table = new_table("pieces", report.languages[0], "", report.languages[1], "", title="Training sentences by length")
+    table.columns[2].justify = table.columns[4].justify = "left"
+    for label, source, target in rows:
+        table.add_row(label, f"{source:,}", bar(source, largest, _BAR), f"{target:,}", bar(target, largest, _BAR))
+    return table
+
+
+def _examples(report: Report) -> Table:
+    table = new_table("rule", "line", "source and target", title="Dropped, for example")
+    table.columns[2].justify = "left"
+    table.columns[2].overflow = "fold"
+    for example in report.examples:
+        table.add_row(example.rule, f"{example.line:,}", f"{_short(example.source)}\n{_short(example.target)}")
+    return table
+
+
+def _short(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") or "(blank)"

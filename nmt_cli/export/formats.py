@@ -1,0 +1,230 @@
+"""`nmt export`: a trained Transformer in the formats of other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import new_folder
+from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.store.checkpoint import Trained
+from nmt_cli.text.lines import write_text
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
+
+
+def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = None) -> None:
+    """Weight by weight; the position table is ours, for CTranslate2's own sinusoid is another."""
+    import ctranslate2
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    model, config = trained.model, trained.recipe.model
+    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
+        raise NmtError(
+            f'CTranslate2 has no models of family "{config.family}", only Transformers',
+            "nmt translate uses the torch engine for it",
+        )
+    activation = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}[config.activation]
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=getattr(common_spec.Activation, activation),
+        alignment_layer=-1,
+        alignment_heads=config.heads,
+    )
+    tensors = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    source, target = tensors.get("source_embedding.weight", tensors["target_embedding.weight"]), model.target_embedding
+    spec.encoder.embeddings[0].weight = _array(source)
+    spec.decoder.embeddings.weight = _array(target.weight)
+    spec.decoder.projection.weight = _array(model.output_weight)
+    no_words = torch.zeros(len(model.output_weight))
+    no_words[[PAD, BOS]] = _NEVER  # as model/base.py has it in `among_words`
+    spec.decoder.projection.bias = _array(no_words)
+    for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
+        side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
+    layer: Any  # of a ModuleList, which does not say of what
+    for made, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _linear(made.self_attention.linear[0], layer.attention.qkv)
+        _linear(made.self_attention.linear[1], layer.attention.output)
+        _norm(made.self_attention.layer_norm, layer.around_attention)
+        _feed_forward(made.ffn, layer)
+    for made, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _linear(made.self_attention.linear[0], layer.attention.qkv)
+        _linear(made.self_attention.linear[1], layer.attention.output)
+        _norm(made.self_attention.layer_norm, layer.around_attention)
+        _linear(made.attention.linear[0], layer.cross.query)
+        _linear(made.attention.linear[1], layer.cross.keys_values)
+        _linear(made.attention.linear[2], layer.cross.output)
+        _norm(made.attention.layer_norm, layer.around_cross)
+        _feed_forward(made.ffn, layer)
+    if config.norm == "pre":
+        norm: Any  # not the identity that a post-norm model has
+        for made, norm in (
+            (spec.encoder.layer_norm, model.encoder_norm),
+            (spec.decoder.layer_norm, model.decoder_norm),
+        ):
+            made.gamma, made.beta = _array(norm.weight), _array(norm.bias)
+    pieces = {side: pieces_of(sp) for side, sp in _sides(trained)}
+    spec.register_source_vocabulary(pieces["source"])
+    spec.register_target_vocabulary(pieces["target"])
+    spec.config.unk_token, spec.config.eos_token = pieces["target"][UNK], pieces["target"][EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces["target"][BOS]
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    with new_folder(folder) as aside:
+        spec.save(str(aside))
+    assert ctranslate2.contains_model(str(folder))
+
+
+def to_hf(trained: Trained, folder: Path) -> None:
+    """A folder for Hugging Face's transformers, which need not be installed: config, weights, and a Marian tokeniser.
+
+    Post-norm is MarianMT, whose sinusoid has all sines before all cosines: a permutation of the model's width maps one
+    onto the other. Pre-norm is Blenderbot, which has learned positions, and those can hold any table.
+    """
+    model, config = trained.model, trained.recipe.model
+    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
+        raise NmtError(f'transformers has no stock architecture for family "{config.family}"', "only Transformers fit")
+    marian = config.norm == "post"
+    if marian and config.positions == "learned":
+        raise NmtError(
+            "transformers has no post-norm architecture with learned positions and no norm on embeddings", _HF
+        )
+    if not marian and config.tie != "all":
+        raise NmtError(f'transformers has no pre-norm architecture with model.tie = "{config.tie}"', _HF)
+    width = torch.arange(config.dim)
+    order = torch.cat([width[0::2], width[1::2]]) if marian else width
+    tensors = {name: tensor.contiguous().clone() for name, tensor in _hf_tensors(model, config, order)}
+    pad, unk, bos, eos = (trained.vocab.target.id_to_piece(index) for index in (PAD, UNK, BOS, EOS))
+    tied = config.tie != "none"
+    about = {
+        "architectures": ["MarianMTModel" if marian else "BlenderbotForConditionalGeneration"],
+        "model_type": "marian" if marian else "blenderbot",
+        "d_model": config.dim,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "encoder_attention_heads": config.heads,
+        "decoder_attention_heads": config.heads,
+        "encoder_ffn_dim": config.ff,
+        "decoder_ffn_dim": config.ff,
+        "activation_function": {"swish": "silu"}.get(config.activation, config.activation),
+        "max_position_embeddings": config.max_positions,
+        "vocab_size": trained.vocab.sizes[0],
+        "decoder_vocab_size": trained.vocab.sizes[1],
+        "share_encoder_decoder_embeddings": config.tie == "all",
+        "tie_word_embeddings": tied,
+        "scale_embedding": True,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": None,
+        "dropout": config.dropout,
+    }
+    translate = trained.recipe.translate
+    generation = {
+        **{key: about[key] for key in about if key.endswith("_token_id")},
+        "num_beams": translate.beam,
+        "length_penalty": translate.alpha,
+        "max_length": config.max_positions,
+        "bad_words_ids": [[PAD], [UNK]],
+    }
+    languages = {"source_lang": trained.vocab.source_lang, "target_lang": trained.vocab.target_lang}
+    separate = not trained.vocab.joint
+    tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, **languages}
+    tokenizer |= {"pad_token": pad, "unk_token": unk, "eos_token": eos, "bos_token": bos}
+    files = {"config.json": about, "generation_config.json": generation, "tokenizer_config.json": tokenizer}
+    for side, sp in _sides(trained):
+        name = "target_vocab.json" if side == "target" and separate else "vocab.json"
+        files[name] = {piece: index for index, piece in enumerate(pieces_of(sp))}
+    with new_folder(folder) as aside:
+        save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+        for name, table in files.items():
+            write_text(aside / name, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
+        for side, sp in _sides(trained):
+            (aside / f"{side}.spm").write_bytes(sp.serialized_model_proto())
+
+
+_NEVER = -1e4  # a logit whose probability is 0, and a number in float16 too
+_HF = "MarianMT wants norm post with sinusoidal positions; Blenderbot, norm pre with tie all (docs/translate.md)"
+
+
+def _hf_tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors as transformers has them, the model's width in this order."""
+    separate = model.source_embedding is not None
+    if separate:
+        yield "model.encoder.embed_tokens.weight", model.source_embedding.weight[:, order]  # type: ignore[union-attr]
+        yield "model.decoder.embed_tokens.weight", model.target_embedding.weight[:, order]
+    else:
+        yield "model.shared.weight", model.target_embedding.weight[:, order]
+    if config.tie == "none":
+        yield "lm_head.weight", model.output_weight[:, order]
+    yield "final_logits_bias", torch.zeros(1, len(model.output_weight))
+    for side, positions in (("encoder", model.source_positions), ("decoder", model.target_positions)):
+        table = positions(0, config.max_positions, model.output_weight)
+        yield f"model.{side}.embed_positions.weight", table[:, order]
+        layers, norm = getattr(model, side), getattr(model, f"{side}_norm")
+        for index, layer in enumerate(layers):
+            name = f"model.{side}.layers.{index}"
+            qkv, parts = layer.attention.qkv, ("q_proj", "k_proj", "v_proj")
+            yield from _hf_attention(f"{name}.self_attn", [(qkv, parts)], layer.attention.output, order)
+            yield from _hf_norm(f"{name}.self_attn_layer_norm", layer.around_attention.norm, order)
+            if side == "decoder":
+                sources = [(layer.cross.query, ("q_proj",)), (layer.cross.keys_values, ("k_proj", "v_proj"))]
+                yield from _hf_attention(f"{name}.encoder_attn", sources, layer.cross.output, order)
+                yield from _hf_norm(f"{name}.encoder_attn_layer_norm", layer.around_cross.norm, order)
+            yield f"{name}.fc1.weight", layer.feed_forward.inner.weight[:, order]
+            yield f"{name}.fc1.bias", layer.feed_forward.inner.bias
+            yield f"{name}.fc2.weight", layer.feed_forward.outer.weight[order]
+            yield f"{name}.fc2.bias", layer.feed_forward.outer.bias[order]
+            yield from _hf_norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
+        if config.norm == "pre":
+            yield from _hf_norm(f"model.{side}.layer_norm", norm, order)
+
+
+def _hf_attention(
+    name: str, sources: list[tuple[nn.Linear, tuple[str, ...]]], output: nn.Linear, order: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    for fused, parts in sources:
+        for part, weight, bias in zip(parts, fused.weight.chunk(len(parts)), fused.bias.chunk(len(parts)), strict=True):
+            yield f"{name}.{part}.weight", weight[:, order]
+            yield f"{name}.{part}.bias", bias
+    yield f"{name}.out_proj.weight", output.weight[order]
+    yield f"{name}.out_proj.bias", output.bias[order]
+
+
+def _hf_norm(name: str, norm: nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", norm.weight[order]
+    yield f"{name}.bias", norm.bias[order]
+
+
+def _sides(trained: Trained) -> tuple:
+    return (("source", trained.vocab.source), ("target", trained.vocab.target))
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().float().contiguous().numpy()
+
+
+def _linear(made: Any, layer: nn.Linear) -> None:
+    made.weight, made.bias = _array(layer.weight), _array(layer.bias)
+
+
+def _norm(made: Any, around: Residual) -> None:
+    made.gamma, made.beta = _array(around.norm.weight), _array(around.norm.bias)
+
+
+def _feed_forward(made: Any, layer: EncoderLayer | DecoderLayer) -> None:
+    _linear(made.linear_0, layer.feed_forward.inner)
+    _linear(made.linear_1, layer.feed_forward.outer)
+    _norm(made.layer_norm, layer.around_feed_forward)

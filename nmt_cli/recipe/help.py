@@ -1,0 +1,87 @@
+"""The keys of recipes as tables for people: `nmt recipes --keys`, and docs/recipe.md from the same declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Train, Translate, Vocab, keys_of
+from nmt_cli.text.lines import write_text
+
+
+def first_comment(path: Path) -> str:
+    """The first line of a recipe says what it is for."""
+    with path.open(encoding="utf-8") as stream:
+        return stream.readline().lstrip("# ").rstrip()
+
+
+def sections() -> Iterator[tuple[str, str, list[Key]]]:
+    """(table, what it is, its keys) in the order of a recipe."""
+    families = [("model", kind) for kind in FAMILIES.values()]
+    for name, kind in [("data", Data), ("vocab", Vocab), *families, ("train", Train), ("translate", Translate)]:
+        yield name, (kind.__doc__ or "").strip(), list(keys_of(kind, name + "."))
+
+
+def type_name(key: Key) -> str:
+    kind = key.type
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    if get_origin(kind) is Literal:
+        return " | ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "corpora" if get_args(kind)[0] is Corpus else "strings"
+    limits = ""
+    if key.range:
+        low, high = key.range.low, key.range.high
+        limits = f" {low:g}-{high:g}" if low is not None and high is not None else f" >= {low:g}"
+    return {int: "integer", float: "number", bool: "true | false", str: "string", Path: "path"}[kind] + limits
+
+
+def default_text(key: Key) -> str:
+    value: Any = key.default
+    if value is dataclasses.MISSING or value is None or value == ():
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def key_tables() -> RenderableType:
+    parts: list[RenderableType] = []
+    for _, about, keys in sections():
+        table = Table(box=None, pad_edge=False, title=escape(about), title_justify="left", title_style="bold")
+        table.add_column("key", no_wrap=True)
+        table.add_column("default", style="dim")
+        table.add_column("type", style="dim")
+        table.add_column("meaning")
+        for key in keys:
+            table.add_row(key.name, escape(default_text(key)), escape(type_name(key)), escape(key.doc))
+        parts += [table, ""]
+    return Group(*parts[:-1])
+
+
+def keys_markdown() -> str:
+    """The body of docs/recipe.md."""
+    lines = []
+    for _, about, keys in sections():
+        lines += [f"### {about}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
+        for key in keys:
+            cells = (f"`{key.name}`", default_text(key), type_name(key).replace("|", "\\|"), key.doc)
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+_START, _END = "<!-- keys -->\n", "<!-- end of keys -->\n"
+
+if __name__ == "__main__":  # python -m nmt_cli.recipe.help docs/recipe.md
+    page = Path(sys.argv[1])
+    before, _, rest = page.read_text(encoding="utf-8").partition(_START)
+    after = rest.partition(_END)[2]
+    write_text(page, before + _START + keys_markdown() + _END + after)

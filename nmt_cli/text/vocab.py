@@ -1,0 +1,186 @@
+"""SentencePiece vocabularies: learn, encode, decode, and the ids that mean something to the models.
+
+A vocabulary is a folder: joint.model, or source.model and target.model, and vocab.json with what text goes through
+before it is encoded. It travels inside prepared data, runs and models, so that a model never meets another's.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import sentencepiece
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.text.lines import Normalization, normalize, write_text
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+# SentencePiece's result depends on the number of threads (unigram sums in another order), so it is the same everywhere.
+_LEARNING_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """Both sides' pieces; one object twice if the vocabulary is joint."""
+
+    source: sentencepiece.SentencePieceProcessor
+    target: sentencepiece.SentencePieceProcessor
+    source_lang: str
+    target_lang: str
+    normalization: Normalization
+    type: str  # bpe or unigram
+    symbols: tuple[str, ...]
+
+    @property
+    def joint(self) -> bool:
+        return self.source is self.target
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.source.get_piece_size(), self.target.get_piece_size()
+
+    def encode_source(self, lines: list[str]) -> list[list[int]]:
+        """Ids of raw text, without BOS or EOS."""
+        return self.source.encode([normalize(line, self.normalization) for line in lines])
+
+    def encode_target(self, lines: list[str]) -> list[list[int]]:
+        return self.target.encode([normalize(line, self.normalization) for line in lines])
+
+    def same_pieces(self, other: Vocab) -> bool:
+        """Do ids mean the same in both?"""
+        sides = ((self.source, other.source), (self.target, other.target))
+        return all(own.serialized_model_proto() == their.serialized_model_proto() for own, their in sides)
+
+    def decode_target(self, ids: list[list[int]]) -> list[str]:
+        return self.target.decode(ids) if ids else []
+
+
+def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """All of them, by id."""
+    return side.id_to_piece(list(range(side.get_piece_size())))
+
+
+def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
+    """A SentencePiece model of these lines: the same bytes for the same lines and settings, on every machine.
+
+    BPE never looks beyond a word, so it is given words and their counts: the same pieces as from the lines, in a
+    fraction of the time and memory. Unigram's first candidates come from whole lines.
+    """
+    model = io.BytesIO()
+    counted = settings.type == "bpe"
+    if counted:
+        counts = Counter(word for line in lines for word in line.split(" ") if word)
+        lines = (f"{word}\t{count}" for word, count in sorted(counts.items()))
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            input_format="tsv" if counted else "text",
+            model_writer=model,
+            model_type=settings.type,
+            vocab_size=settings.size,
+            character_coverage=settings.coverage,
+            byte_fallback=settings.byte_fallback,
+            user_defined_symbols=list(settings.symbols),
+            split_digits=True,  # a number never seen is still spelt and copied digit by digit
+            normalization_rule_name="identity",  # text.normalize has done it, and says what it did
+            max_sentence_length=1 << 16,
+            num_threads=_LEARNING_THREADS,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _explain(str(error), settings, what) from None
+    return model.getvalue()
+
+
+def _explain(error: str, settings: recipe.Vocab, what: str) -> NmtError:
+    """SentencePiece's complaint, in words that name the key to change."""
+    if most := re.search(r"Vocabulary size too high \((\d+)\).* <= (\d+)", error):
+        return NmtError(
+            f"the {what} text is too small for {most[1]} pieces: at most {most[2]} can be learnt from it",
+            f"set vocab.size (--vocab-size) to {most[2]} or less",
+        )
+    if least := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
+        return NmtError(
+            f"{least[1]} pieces are too few: the characters of the {what} text alone need {least[2]}",
+            f"set vocab.size (--vocab-size) to more than {least[2]}, or vocab.coverage lower than {settings.coverage}",
+        )
+    if "sentences_.empty()" in error:
+        return NmtError(f"there is no {what} text to learn a vocabulary from", "look at the report of what was dropped")
+    return NmtError(
+        f"SentencePiece cannot learn the {what} vocabulary: {error.strip()}", "look at vocab.* in the recipe"
+    )
+
+
+def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, settings: recipe.Vocab) -> None:
+    """`models` is {"joint": ...} or {"source": ..., "target": ...}."""
+    folder.mkdir()
+    for side, model in models.items():
+        (folder / f"{side}.model").write_bytes(model)
+    about = {
+        "joint": "joint" in models,
+        "normalization": data.normalize,
+        "source_lang": data.source_lang,
+        "target_lang": data.target_lang,
+        "type": settings.type,
+        "symbols": settings.symbols,
+    }
+    write_text(folder / "vocab.json", json.dumps(about, indent=2) + "\n")
+
+
+def find_vocab(path: Path) -> Path:
+    """The vocabulary of a run, a model, prepared data, or itself."""
+    for folder in (path, path / "vocab", path / "model" / "vocab"):
+        if (folder / "vocab.json").is_file():
+            return folder
+    raise NmtError(f"there is no vocabulary in {path}", "name a run, a model or a folder of prepared data")
+
+
+def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
+    """Use another's pieces for these data, which must be read in the same way."""
+    loaded = load_vocab(find_vocab(origin))
+    if loaded.normalization != data.normalize:
+        raise NmtError(
+            f"the vocabulary of {origin} was learnt with data.normalize = {loaded.normalization}, not {data.normalize}",
+            f"--set data.normalize={loaded.normalization}",
+        )
+    shutil.copytree(find_vocab(origin), folder)
+
+
+def load_vocab(folder: Path) -> Vocab:
+    try:
+        about = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        sides = ("joint", "joint") if about["joint"] else ("source", "target")
+        models = {side: (folder / f"{side}.model").read_bytes() for side in set(sides)}
+        if not all(models.values()):
+            raise ValueError("a file of pieces is empty")
+        loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
+        if about["normalization"] not in get_args(Normalization):
+            raise ValueError(f"there is no normalization {about['normalization']}")
+        return Vocab(
+            source=loaded[sides[0]],
+            target=loaded[sides[1]],
+            source_lang=about["source_lang"],
+            target_lang=about["target_lang"],
+            normalization=about["normalization"],
+            type=about["type"],
+            symbols=tuple(about["symbols"]),
+        )
+    except FileNotFoundError as error:
+        raise NmtError(
+            f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again"
+        ) from None
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise NmtError(f"the vocabulary in {folder} is damaged: {error}", "prepare the data again") from None
