@@ -13,7 +13,7 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 	$(BIN)/nmt translate runs/demo demo/test.en | $(BIN)/nmt score - --ref demo/test.fr
 	$(BIN)/nmt inspect runs/demo "I like the green cat."
 	@echo
-	@echo "demo/ is the corpus, runs/demo/data the prepared data, runs/demo/model the model. To try next:"
+	@echo "demo/ is the corpus, data/demo the prepared data, runs/demo/model the model. To try next:"
 	@echo "  echo 'The cat is in the garden.' | $(BIN)/nmt translate runs/demo"
 	@echo "  $(BIN)/nmt inspect runs/demo                # what the model is"
 	@echo "  $(BIN)/nmt train demo --minutes 3           # go on with it"

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from nmt_cli.model.device import Compute
-from nmt_cli.recipe.schema import load_recipe
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.train.distributed import World
 from nmt_cli.train.validation import Validation

@@ -6,9 +6,10 @@ again; `nmt translate` and `nmt inspect` know it. docs/ladder.md tells what each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Group, RenderableType
@@ -18,10 +19,11 @@ from nmt_cli.errors import NmtError
 from nmt_cli.inspect.attention import inspect
 from nmt_cli.model.base import count_parameters
 from nmt_cli.model.device import Compute
-from nmt_cli.recipe.schema import Recipe, Transformer, load_recipe
+from nmt_cli.recipe.load import load_recipe, parse_overrides
+from nmt_cli.recipe.schema import Recipe, Transformer
 from nmt_cli.score.draw import draw_lengths
 from nmt_cli.score.metrics import ScoreOptions, score, tokenizer_for
-from nmt_cli.search.hypotheses import Texts
+from nmt_cli.score.texts import Texts
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.run_folder import read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
@@ -79,23 +81,26 @@ class Climbed:
     translations: list[str]
 
 
-def rung_recipe(rung: Rung, base: Path | None, overrides: Sequence[str], out: Path, budget: Sequence[str]) -> Recipe:
+def rung_recipe(
+    rung: Rung, base: Path | None, overrides: Mapping[str, Any], out: Path, budget: Mapping[str, Any]
+) -> Recipe:
     """The base recipe with this rung's model, in a folder of its own, on the base's prepared data."""
-    plain = load_recipe(base, tuple(overrides))
-    own: tuple[str, ...] = ()
+    plain = load_recipe(base, overrides)
+    own: dict[str, Any] = {}
     if not isinstance(plain.model, Transformer):
         raise NmtError(
             f'the ladder ends with the Transformer, and this recipe is of family "{plain.model.family}"',
             "name a recipe with family = transformer, as demo",
         )
     if rung.settings:
-        model, rate = plain.model, rung.rate * plain.train.lr
-        scaled = (f"model.dim={rung.width * model.dim}", f"model.dropout={model.dropout}", f"train.lr={rate}")
-        same = (f"model.ff={model.ff}", f"model.heads={model.heads}") if "model.family=decoder" in rung.settings else ()
-        own = (*rung.settings, *scaled, *same)
-        overrides = [override for override in overrides if not override.startswith("model.")]  # the base's own
-    places = (f'train.out="{out / rung.name}"', f'data.prepared="{plain.prepared_folder.resolve()}"')
-    recipe = load_recipe(base, (*overrides, *own, *budget, *places))
+        model = plain.model
+        own = {**parse_overrides(rung.settings), "model.dim": rung.width * model.dim, "model.dropout": model.dropout}
+        own["train.lr"] = rung.rate * plain.train.lr
+        if own["model.family"] == "decoder":
+            own |= {"model.ff": model.ff, "model.heads": model.heads}
+        overrides = {key: value for key, value in overrides.items() if not key.startswith("model.")}  # the base's own
+    places = {"train.out": str(out / rung.name), "data.prepared": str(plain.prepared_folder.resolve())}
+    recipe = load_recipe(base, {**overrides, **own, **budget, **places})
     return replace(recipe, name=rung.name)
 
 

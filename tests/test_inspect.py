@@ -32,7 +32,6 @@ from nmt_cli.inspect.attention import (
     beam_steps,
     html_page,
     inspect,
-    search_options,
     show,
     source_ids,
 )
@@ -40,8 +39,10 @@ from nmt_cli.inspect.beam_tree import draw, grow
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import sinusoids
-from nmt_cli.recipe.schema import Vocab, load_recipe
+from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Vocab
 from nmt_cli.search.beam import Step, search
+from nmt_cli.search.contract import options_of
 from nmt_cli.store.checkpoint import Trained, load_model, save_model
 from nmt_cli.terminal.heatmap import fit, grid, heatmap, ink_of, raster
 from nmt_cli.terminal.plot import to_ascii
@@ -344,7 +345,7 @@ def test_the_tree_is_what_the_search_found(trained, beam):
 
 def test_only_one_sentence_is_watched(trained):
     with pytest.raises(ValueError, match="one sentence"):
-        search([trained.model], torch.tensor([[4, EOS], [5, EOS]]), search_options(trained, 2), watch=print)
+        search([trained.model], torch.tensor([[4, EOS], [5, EOS]]), options_of(trained.recipe, 2), watch=print)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -396,7 +397,7 @@ def test_looks():
 
 
 def test_the_translation_is_the_searchs(trained):
-    best = search([trained.model], torch.tensor([source_ids(trained, SENTENCE)]), search_options(trained, None))[0][0]
+    best = search([trained.model], torch.tensor([source_ids(trained, SENTENCE)]), options_of(trained.recipe))[0][0]
     found = inspect(trained, SENTENCE)
     assert found.target == one_line(trained.vocab.decode_target([list(best.ids)])[0]) and not found.given
     assert found.logprob == pytest.approx(best.logprob, abs=1e-3)
@@ -607,7 +608,7 @@ def test_positions(run, folder):
 
 
 def test_learned_positions(run, folder, tmp_path):
-    recipe = load_recipe(folder / "toy.toml", ("model.positions=learned",))
+    recipe = load_recipe(folder / "toy.toml", {"model.positions": "learned"})
     model = build_model(recipe.model, 70, 70)
     with torch.no_grad():
         model.source_positions.weight.copy_(torch.arange(100)[:, None].expand(100, 16))

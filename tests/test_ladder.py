@@ -13,7 +13,8 @@ from conftest import assert_user_error, on_terminal
 
 from nmt_cli.files import sha256_of
 from nmt_cli.ladder import RUNGS, rung_recipe
-from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer, shipped_recipes
+from nmt_cli.recipe.load import shipped_recipes
+from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
 from nmt_cli.store.run_folder import read_log
 
 NAMES = [rung.name for rung in RUNGS]
@@ -111,7 +112,7 @@ def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):
 
 
 def test_every_rung_has_a_recipe(tmp_path):
-    recipes = {rung.name: rung_recipe(rung, shipped_recipes()["demo"], (), tmp_path, ()) for rung in RUNGS}
+    recipes = {rung.name: rung_recipe(rung, shipped_recipes()["demo"], {}, tmp_path, {}) for rung in RUNGS}
     kinds = {name: type(recipe.model) for name, recipe in recipes.items()}
     assert kinds == {
         **{"rnn": Rnn, "attention": Rnn, "multi-head": Rnn, "conv": Conv},

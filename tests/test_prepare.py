@@ -18,10 +18,11 @@ import pytest
 from conftest import assert_user_error
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from nmt_cli.data.rules import in_wrong_script, length_rule, scripts_of
+from nmt_cli.data.rules import length_rule
 from nmt_cli.data.shards import Shard, ShardWriter
 from nmt_cli.files import sha256_of
 from nmt_cli.recipe.schema import Clean, Vocab
+from nmt_cli.text.languages import in_wrong_script, scripts_of
 from nmt_cli.text.vocab import learn, load_vocab
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -262,7 +263,7 @@ def test_a_recipe_and_its_folder(nmt, write, small, tmp_path):
     write("exp/my.toml", '[data]\ntrain = ["../a.en", "../a.de"]\nvalid = ["../v.en", "../v.de"]\n[vocab]\nsize = 60\n')
     result = nmt("prepare", "exp/my.toml")
     assert result.code == 0, result.err
-    assert (tmp_path / "exp/runs/my/data/meta.json").is_file()
+    assert (tmp_path / "exp/data/my/meta.json").is_file()
     assert "next: nmt train exp/my.toml" in result.err
 
 

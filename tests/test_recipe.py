@@ -9,19 +9,8 @@ import pytest
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.help import first_comment, keys_markdown
-from nmt_cli.recipe.schema import (
-    FAMILIES,
-    Conv,
-    Corpus,
-    Recipe,
-    Rnn,
-    Train,
-    keys_of,
-    load_recipe,
-    recipe_tables,
-    shipped_recipes,
-    tables_toml,
-)
+from nmt_cli.recipe.load import load_recipe, parse_overrides, recipe_tables, shipped_recipes, tables_toml
+from nmt_cli.recipe.schema import FAMILIES, Conv, Corpus, Recipe, Rnn, Train, keys_of
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -46,7 +35,7 @@ def test_the_docs_list_the_keys_as_they_are():
 def test_defaults_need_no_file():
     recipe = load_recipe(None)
     assert recipe.run_folder == Path("runs/recipe")
-    assert recipe.prepared_folder == Path("runs/recipe/data")
+    assert recipe.prepared_folder == Path("data/recipe")
 
 
 PROBLEMS = [
@@ -84,7 +73,7 @@ PROBLEMS = [
 @pytest.mark.parametrize(("override", "message"), PROBLEMS)
 def test_problems(override, message):
     with pytest.raises(NmtError) as caught:
-        load_recipe(None, (override,))
+        load_recipe(None, parse_overrides((override,)))
     assert message in caught.value.message
     assert caught.value.hint
 
@@ -108,14 +97,16 @@ FAMILY_PROBLEMS = [
 @pytest.mark.parametrize(("family", "override", "message"), FAMILY_PROBLEMS)
 def test_problems_of_other_families(family, override, message):
     with pytest.raises(NmtError) as caught:
-        load_recipe(None, (f"model.family={family}", override))
+        load_recipe(None, parse_overrides((f"model.family={family}", override)))
     assert message in caught.value.message
 
 
 def test_what_belongs_to_attention_needs_attention():
     keys = ("span=monotonic", "projections=true", "heads=2", "input_feeding=true")
     with pytest.raises(NmtError) as caught:
-        load_recipe(None, ("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
+        load_recipe(
+            None, parse_overrides(("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
+        )
     for key in ("span", "projections", "heads", "input_feeding"):
         assert f'model.{key}: is of attention, and attention = "none"' in caught.value.message
 
@@ -126,15 +117,17 @@ def test_another_family_starts_the_model_afresh(write):
     path = write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\ncell = "gru"\n')
     recipe = load_recipe(path)
     assert recipe.model == Rnn(cell="gru") and recipe.train.seed == 5
-    assert load_recipe(path, ("model.dim=64", "model.family=conv", "model.kernel=5")).model == Conv(dim=64, kernel=5)
-    assert load_recipe(path, ("model.dim=64", "model.family=rnn")).model == Rnn(cell="gru", dim=64)
+    assert load_recipe(path, parse_overrides(("model.dim=64", "model.family=conv", "model.kernel=5"))).model == Conv(
+        dim=64, kernel=5
+    )
+    assert load_recipe(path, parse_overrides(("model.dim=64", "model.family=rnn"))).model == Rnn(cell="gru", dim=64)
     with pytest.raises(NmtError, match=r"x\.toml: model\.ff: unknown key"):
         load_recipe(write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\nff = 8\n'))
 
 
 def test_all_problems_at_once():
     with pytest.raises(NmtError) as caught:
-        load_recipe(None, tuple(override for override, _ in PROBLEMS if "family" not in override))
+        load_recipe(None, parse_overrides([override for override, _ in PROBLEMS if "family" not in override]))
     for text in ("warmpu", "model.norm", "symbols", "data.train", "source_lang", "train.out", "must divide"):
         assert text in caught.value.message
 
@@ -142,7 +135,7 @@ def test_all_problems_at_once():
 @pytest.mark.parametrize("override", ["train.warmup", "=5", ""])
 def test_set_needs_key_and_value(override):
     with pytest.raises(NmtError, match="key=value"):
-        load_recipe(None, (override,))
+        load_recipe(None, parse_overrides((override,)))
 
 
 def test_file_and_key_are_named(write):
@@ -171,7 +164,7 @@ def test_broken_files(write, content, message):
 def test_extends_lays_one_over_the_other(write):
     write("base/base.toml", '[train]\nwarmup = 7\nseed = 3\n[data]\ntrain = ["a.en", "a.de"]\nvalid = "v.tsv"\n')
     path = write("exp/x.toml", 'extends = "../base/base.toml"\n[train]\nwarmup = 9\n[data]\nvalid = "w.tsv"\n')
-    recipe = load_recipe(path, ("train.seed=4",))
+    recipe = load_recipe(path, parse_overrides(("train.seed=4",)))
     assert (recipe.train.warmup, recipe.train.seed) == (9, 4)
     # a path starts from the folder of the file that it stands in
     assert recipe.data.train == (Corpus(path.parent.parent / "base/a.en", path.parent.parent / "base/a.de"),)
@@ -185,7 +178,7 @@ def test_extends_finds_shipped_recipes(write):
 
 def test_the_data_folder_moves_all_corpora(write):
     path = write("x.toml", '[data]\ntrain = [["a.en", "a.de"], "b.tsv"]\n')
-    recipe = load_recipe(path, ("data.folder=/elsewhere",))
+    recipe = load_recipe(path, parse_overrides(("data.folder=/elsewhere",)))
     assert recipe.data.train == (
         Corpus(Path("/elsewhere/a.en"), Path("/elsewhere/a.de")),
         Corpus(Path("/elsewhere/b.tsv")),

@@ -16,7 +16,6 @@ import pytest
 from conftest import assert_user_error
 from rich.console import Console
 
-from nmt_cli.data.rules import language_of
 from nmt_cli.errors import NmtError
 from nmt_cli.score.draw import closest, differences, draw_report
 from nmt_cli.score.metrics import (
@@ -29,8 +28,9 @@ from nmt_cli.score.metrics import (
     standard_tokenizer,
     tokenizer_for,
 )
-from nmt_cli.search.hypotheses import Texts, read_texts, suspicions
-from nmt_cli.text.lines import count_words
+from nmt_cli.score.texts import Texts, read_texts, suspicions
+from nmt_cli.text.languages import language_of
+from nmt_cli.text.words import count_words
 
 WORDS = "der die das Hund Katze läuft schläft über Straße, grüne Wiese »nach« Hause heute nicht sehr".split()  # noqa: SIM905
 
@@ -496,7 +496,7 @@ def test_long_names_on_a_narrow_terminal():
     ],
 )
 def test_differences(reference, translation, missed, wrong):
-    from nmt_cli.text.lines import words_and_marks
+    from nmt_cli.text.words import words_and_marks
 
     there, here = differences(reference, translation)
     for text, flags, expected in ((reference, there, missed), (translation, here, wrong)):

@@ -29,7 +29,8 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, sha256_of
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, _trial, choose_precision
-from nmt_cli.recipe.schema import Train, Transformer, load_recipe
+from nmt_cli.recipe.load import load_recipe, parse_overrides
+from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import average, checkpoints, load_model, load_state, save_tensors
 from nmt_cli.store.run_folder import read_log, replaced_run
 from nmt_cli.text.vocab import BOS, EOS, PAD, load_vocab
@@ -354,7 +355,7 @@ def test_another_run_folder_has_the_same_data(nmt, toy, prepared, tmp_path):
     for name, out in ((own, "one"), (own, "one"), ("one", "two")):
         result = nmt("train", name, "--out", out, *sets("train.steps=3"))
         assert result.code == 0, result.err
-    assert load_recipe(tmp_path / "two/recipe.toml").prepared_folder == tmp_path / "runs/own/data"
+    assert load_recipe(tmp_path / "two/recipe.toml").prepared_folder == tmp_path / "data/own"
     result = nmt("prepare", own, "--out", "elsewhere")
     assert "next: nmt train elsewhere" in result.err
 
@@ -454,7 +455,7 @@ def test_without_validation_lines(nmt, toy, tmp_path, prepared):
     assert_user_error(endless, "nothing would ever stop the training", "validation lines")
     options = (*small, *sets("train.valid_every=10", "train.average=2"))
     assert nmt("train", "bare", *options, *sets("train.steps=20")).code == 0
-    run = tmp_path / "bare/run"
+    run = tmp_path / "runs/bare"
     parts = [load_file(run / f"checkpoints/step-{step}/model.safetensors") for step in (10, 20)]
     for name, tensor in load_file(run / "model/model.safetensors").items():
         torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
@@ -638,11 +639,7 @@ def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulat
 
 DEATHS = [
     (3, "os.kill(os.getpid(), 9)", "it was killed"),
-    (2, "import nmt_cli.train.loss as loss; loss.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
-        2,
-        "import nmt_cli.train.loss; nmt_cli.train.loss.TrainingLoss.forward = None",
-        "TypeError: 'NoneType' object is not",
-    ),
+    (2, "import nmt_cli.train.loss as l; l.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
 ]
 
 
@@ -739,7 +736,7 @@ def make_trainer(toy):
 
     def make(*overrides: str):
         entries: list = []
-        recipe = load_recipe(toy, overrides)
+        recipe = load_recipe(toy, parse_overrides(overrides))
         recipe.run_folder.mkdir(parents=True, exist_ok=True)
         return Trainer(recipe, World(), torch.device("cpu"), None, entries.append), entries
 

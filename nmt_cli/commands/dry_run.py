@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from nmt_cli.data.prepare import SPLITS
-from nmt_cli.recipe.schema import Recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.plot import framed
 from nmt_cli.text.lines import STDIN
 from nmt_cli.train.schedule import learning_rate

@@ -30,7 +30,7 @@ def ladder(
     """
     from nmt_cli.errors import NmtError
     from nmt_cli.ladder import RUNGS, measure, rung_recipe, show
-    from nmt_cli.recipe.schema import find_recipe
+    from nmt_cli.recipe.load import find_recipe, parse_overrides
     from nmt_cli.terminal.console import messages, output, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
@@ -46,8 +46,9 @@ def ladder(
     if unknown:
         raise NmtError(f"there is no rung {unknown[0]}", f"there are {', '.join(rung.name for rung in RUNGS)}")
     chosen = [rung for rung in RUNGS if not wanted or rung.name in wanted]
-    budget = (f"train.minutes={minutes}", f"train.flops={flops}", "train.steps=0", "train.patience=0")
-    recipes = [rung_recipe(rung, find_recipe(recipe), overrides or [], out, budget) for rung in chosen]
+    budget = {"train.minutes": minutes, "train.flops": flops, "train.steps": 0, "train.patience": 0}
+    changes = parse_overrides(overrides or [])
+    recipes = [rung_recipe(rung, find_recipe(recipe), changes, out, budget) for rung in chosen]
 
     for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True), 1):
         messages().print(f"\nrung {number} of {len(chosen)}, {rung.name}: {rung.what}", soft_wrap=True)

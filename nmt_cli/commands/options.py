@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nmt_cli.recipe.schema import Recipe, find_recipe, load_recipe
+from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
+from nmt_cli.recipe.schema import Recipe
 
 RecipeName = Annotated[
     str,
@@ -22,7 +23,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
-def open_recipe(name: str | None, overrides: list[str] | None) -> Recipe:
-    """The recipe of that name, or the defaults, with `--set` applied."""
+def open_recipe(name: str | None, settings: list[str] | None, options: dict[str, Any] | None = None) -> Recipe:
+    """The recipe of that name, or the defaults; then the values of typed options; then `--set`."""
     path: Path | None = find_recipe(name) if name else None
-    return load_recipe(path, tuple(overrides or ()))
+    return load_recipe(path, {**(options or {}), **parse_overrides(settings or [])})

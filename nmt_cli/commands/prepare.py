@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -65,8 +64,7 @@ def prepare(
         raise NmtError("without a recipe, --out must say where the prepared data go", "for example --out data/en-de")
     if source or tsv:  # the options' files start where the user stands, not in the recipe's data folder
         named["data.folder"] = "."
-    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in named.items() if value]
-    loaded = open_recipe(recipe, [*given, *(overrides or [])])
+    loaded = open_recipe(recipe, overrides, {key: value for key, value in named.items() if value})
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 
@@ -100,6 +98,6 @@ def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[l
 
 
 def _language(files: _Files) -> str | None:
-    from nmt_cli.data.rules import language_of
+    from nmt_cli.text.languages import language_of
 
     return language_of(files[0]) if files else None

@@ -13,7 +13,7 @@ def recipes(
 ) -> None:
     """List the recipes that are shipped, print one, or list every key a recipe may have."""
     from nmt_cli.recipe.help import first_comment, key_tables
-    from nmt_cli.recipe.schema import find_recipe, shipped_recipes
+    from nmt_cli.recipe.load import find_recipe, shipped_recipes
     from nmt_cli.terminal.console import output
 
     if keys:

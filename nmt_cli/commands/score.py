@@ -71,7 +71,7 @@ def score(
     from nmt_cli.score.comet import MODEL
     from nmt_cli.score.metrics import ScoreOptions, check_options, choose_tokenizer
     from nmt_cli.score.metrics import score as run
-    from nmt_cli.search.hypotheses import read_texts, suspicions
+    from nmt_cli.score.texts import read_texts, suspicions
     from nmt_cli.terminal.console import messages, output, stages
 
     if form is Format.tsv and sentences + by_length + bool(worst) > 1:

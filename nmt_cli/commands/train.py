@@ -31,19 +31,10 @@ def train(
 
     Ctrl-C saves and stops; the same command goes on.
     """
-    import json
-    from dataclasses import replace
-
     from nmt_cli.commands.options import open_recipe
 
-    named = {"train.out": str(out) if out else None, "train.minutes": minutes}
-    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in named.items() if value is not None]
-    settings = [*given, *(overrides or [])]
-    loaded = open_recipe(recipe, settings)
-    if not loaded.is_prepared:  # another run folder does not mean other data
-        usual = open_recipe(recipe, [one for one in settings if not one.replace(" ", "").startswith("train.out=")])
-        if usual.is_prepared:
-            loaded = replace(loaded, data=replace(loaded.data, prepared=usual.prepared_folder))
+    options = {"train.out": str(out) if out else None, "train.minutes": minutes}
+    loaded = open_recipe(recipe, overrides, {key: value for key, value in options.items() if value is not None})
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 

@@ -116,11 +116,12 @@ def translate(
 
     began = time.perf_counter()
     import math
+    from dataclasses import replace
 
     from nmt_cli.errors import NmtError
     from nmt_cli.recipe.schema import Rnn
     from nmt_cli.search.choose import EngineWish, start_workers
-    from nmt_cli.search.contract import SearchOptions
+    from nmt_cli.search.contract import options_of
     from nmt_cli.store.model_folder import open_model
     from nmt_cli.translate.glossary import load_glossary
     from nmt_cli.translate.progress import (
@@ -147,12 +148,13 @@ def translate(
     if align and isinstance(architecture, Rnn) and architecture.attention == "none":
         raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
     learned = any(one.recipe.learned_positions for one in folders)
-    options = SearchOptions(
-        beam=max(defaults.beam, n_best) if beam is None else beam,
+    model_options = options_of(folder.recipe, max(defaults.beam, n_best) if beam is None else beam)
+    options = replace(
+        model_options,
         n_best=n_best,
-        alpha=defaults.alpha if alpha is None else alpha,
+        alpha=model_options.alpha if alpha is None else alpha,
         patience=math.inf if patience is None else patience,
-        max_ratio=defaults.max_ratio if max_ratio is None else max_ratio,
+        max_ratio=model_options.max_ratio if max_ratio is None else max_ratio,
         max_length=min(positions, default=0),
         min_length=min_length,
         forbidden=forbidden_pieces(forbid or [], vocab),

@@ -27,12 +27,14 @@ import numpy as np
 
 from nmt_cli import __version__
 from nmt_cli.data.report import Example, Report, Split, report_text
-from nmt_cli.data.rules import RULES, length_rule, scripts_of, text_rule
+from nmt_cli.data.rules import RULES, length_rule, text_rule
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
-from nmt_cli.recipe.schema import Clean, Corpus, Recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.schema import Clean, Corpus, Recipe
+from nmt_cli.text.languages import scripts_of
 from nmt_cli.text.lines import (
     STDIN,
     Normalization,
@@ -203,7 +205,6 @@ def _portable_toml(recipe: Recipe) -> str:
     )
     tables = recipe_tables(here, absolute=True)
     tables["data"]["prepared"] = "."
-    tables["train"]["out"] = "run"
     return tables_toml(tables)
 
 

@@ -27,12 +27,12 @@ from nmt_cli.model.base import among_words
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.search.beam import Step, search
-from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.terminal.heatmap import Ink, grid, heatmap, raster
 from nmt_cli.text.alignment import SPACE, Word, aligned, is_punctuation, over_words, pharaoh, words_of
 from nmt_cli.text.lines import Normalization, is_blank, normalize, one_line
-from nmt_cli.text.vocab import BOS, EOS, UNK
+from nmt_cli.text.vocab import BOS, EOS
 
 NAMES = {
     "cross": "cross-attention",
@@ -103,17 +103,6 @@ class Inspection:
         return self.attention[kind]
 
 
-def search_options(trained: Trained, beam: int | None) -> SearchOptions:
-    settings = trained.recipe.translate
-    return SearchOptions(
-        beam=beam or settings.beam,
-        alpha=settings.alpha,
-        max_ratio=settings.max_ratio,
-        max_length=trained.recipe.model.max_positions,
-        forbidden=(UNK,),  # as nmt translate
-    )
-
-
 def source_ids(trained: Trained, text: str) -> list[int]:
     """With the end mark."""
     return _ids(trained.vocab.encode_source([text])[0], text, trained, "sentence")
@@ -145,7 +134,7 @@ def inspect(
     src = source_ids(trained, text)
     source_pieces = _surface(vocab.source, text, vocab.normalization)
     if target is None:
-        best = search([model], torch.tensor([src]), search_options(trained, beam))[0][0]
+        best = search([model], torch.tensor([src]), options_of(trained.recipe, beam))[0][0]
         tgt = [*best.ids, EOS]
         target_pieces = [vocab.target.id_to_piece(token) for token in best.ids]
         shown = vocab.decode_target([list(best.ids)])[0]
@@ -207,7 +196,7 @@ def _attention(kind: str, tensor: Tensor | None, rows: list[Word], columns: list
 
 def beam_steps(trained: Trained, text: str, beam: int | None) -> tuple[list[Step], SearchOptions]:
     """All that the beam search of a sentence looked at and kept."""
-    options = search_options(trained, beam)
+    options = options_of(trained.recipe, beam)
     steps: list[Step] = []
     search([trained.model], torch.tensor([source_ids(trained, text)]), options, watch=steps.append)
     return steps, options

@@ -21,10 +21,11 @@ from nmt_cli.score.metrics import (
     WorstLines,
     lower_is_better,
 )
-from nmt_cli.search.hypotheses import Texts
+from nmt_cli.score.texts import Texts
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
-from nmt_cli.text.lines import one_line, words_and_marks
+from nmt_cli.text.lines import one_line
+from nmt_cli.text.words import words_and_marks
 
 _TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 _SIGNIFICANT = 0.05

@@ -15,12 +15,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from nmt_cli.data.rules import language_of
 from nmt_cli.errors import NmtError
 from nmt_cli.score.comet import MODEL, comet_scores, comet_signature, load_comet
-from nmt_cli.search.hypotheses import Texts
+from nmt_cli.score.texts import Texts
 from nmt_cli.terminal.plot import bins
-from nmt_cli.text.lines import count_words
+from nmt_cli.text.languages import language_code, language_of
+from nmt_cli.text.words import count_words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -38,12 +38,12 @@ _BINS = 8
 
 def tokenizer_for(language: str) -> str:
     """sacrebleu's tokeniser for text of this language, of those that are always there: for training."""
-    return _TOKENIZERS.get(_code(language), "13a")
+    return _TOKENIZERS.get(language_code(language), "13a")
 
 
 def standard_tokenizer(language: str) -> str:
     """The tokeniser that published scores use; the ones for Japanese and Korean must be installed."""
-    return {"ja": "ja-mecab", "ko": "ko-mecab"}.get(_code(language)) or tokenizer_for(language)
+    return {"ja": "ja-mecab", "ko": "ko-mecab"}.get(language_code(language)) or tokenizer_for(language)
 
 
 def choose_tokenizer(tokenize: str | None, language: str | None, references: list[Path]) -> tuple[str, str]:
@@ -59,10 +59,6 @@ def choose_tokenizer(tokenize: str | None, language: str | None, references: lis
         if found:
             return standard_tokenizer(found), f"for {found}, the ending of {path.name}"
     return "13a", "the usual one, for no language is named"
-
-
-def _code(language: str) -> str:
-    return language.replace("_", "-").split("-")[0].lower()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from nmt_cli.errors import NmtError
-from nmt_cli.text.vocab import EOS
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.text.vocab import EOS, UNK
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,21 @@ class SearchOptions:
     def width(self) -> int:
         """K: the hypotheses of a sentence."""
         return self.n_best if self.sample else self.beam
+
+
+def options_of(recipe: Recipe, beam: int | None = None) -> SearchOptions:
+    """The search of a trained model, as its recipe sets it. Every command and validation start from these options.
+
+    The unknown piece is never part of a translation. `beam` replaces the recipe's.
+    """
+    settings = recipe.translate
+    return SearchOptions(
+        beam=settings.beam if beam is None else beam,
+        alpha=settings.alpha,
+        max_ratio=settings.max_ratio,
+        max_length=recipe.model.max_positions,
+        forbidden=(UNK,),
+    )
 
 
 @dataclass(frozen=True)

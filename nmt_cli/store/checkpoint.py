@@ -29,7 +29,8 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder, read_json, replace_file, sync
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
-from nmt_cli.recipe.schema import Recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.model_folder import open_model
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import Vocab

@@ -17,7 +17,8 @@ from typing import Any
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import read_json
-from nmt_cli.recipe.schema import Recipe, load_recipe
+from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.text.vocab import Vocab, load_vocab
 
 CTRANSLATE2 = "ctranslate2"

@@ -13,7 +13,8 @@ from typing import Any
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import read_json, replace_file
-from nmt_cli.recipe.schema import Recipe, load_recipe, recipe_tables
+from nmt_cli.recipe.load import load_recipe, recipe_tables
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, checkpoints, without_paths
 from nmt_cli.text.lines import read_lines
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt_cli.text.lines import UNSPACED
+from nmt_cli.text.words import UNSPACED
 
 SPACE = "▁"  # how SentencePiece writes the space before a word
 

@@ -31,7 +31,8 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_device, choose_precision, out_of_memory
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe.schema import Recipe, Train, load_recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.model_folder import CTRANSLATE2, find_model

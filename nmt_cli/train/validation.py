@@ -16,7 +16,7 @@ from nmt_cli.model.device import Compute, out_of_memory
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.score.metrics import Scores, corpus_scores
 from nmt_cli.search.beam import search
-from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.contract import options_of
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.train import distributed
@@ -94,12 +94,7 @@ class Validation:
         return total, count
 
     def translations(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[str]:
-        options = SearchOptions(
-            beam=recipe.train.valid_beam,
-            alpha=recipe.translate.alpha,
-            max_ratio=recipe.translate.max_ratio,
-            max_length=recipe.model.max_positions,
-        )
+        options = options_of(recipe, recipe.train.valid_beam)
 
         def translated(rows: slice) -> list[str]:
             src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)

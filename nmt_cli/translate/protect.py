@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from nmt_cli.text.alignment import SPACE, Word, is_punctuation, words_of
-from nmt_cli.text.lines import UNSPACED
+from nmt_cli.text.words import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _W = rf"[^\W{UNSPACED}]"  # part of a word, where words are apart

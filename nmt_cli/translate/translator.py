@@ -19,13 +19,12 @@ from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalised
 from nmt_cli.search.workers import Job, Workers
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
+from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
 from nmt_cli.text.vocab import UNK, Vocab
 from nmt_cli.translate.glossary import Glossary, Term, capitalized
 from nmt_cli.translate.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
 from nmt_cli.translate.split import cut_loop, split_long
-
-_NO_SPACE = ("zh", "ja", "th", "lo", "km", "my")  # languages whose sentences follow each other without a space
 
 Program = Generator[list[Request], list[list[Hypothesis]], list["Output"]]
 
@@ -83,7 +82,7 @@ class Settings:
 class Translator:
     def __init__(self, workers: Workers, vocab: Vocab, settings: Settings, glossary: Glossary | None = None) -> None:
         self.workers, self.vocab, self.settings, self.glossary = workers, vocab, settings, glossary
-        self.join = "" if vocab.target_lang.lower()[:2] in _NO_SPACE else " "
+        self.join = " " if puts_spaces_between_sentences(vocab.target_lang) else ""
 
         @cache
         def known(character: str) -> bool:

@@ -9,7 +9,8 @@ from itertools import combinations
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
-from nmt_cli.text.lines import STDIN, UNSPACED, is_blank, name_of, read_lines
+from nmt_cli.text.lines import STDIN, is_blank, name_of, read_lines
+from nmt_cli.text.words import UNSPACED
 
 _PIECES_LEFT = re.compile(r"@@(?: |$)|▁")  # of subword-nmt and of SentencePiece
 _NOT_FOR_13A = re.compile(f"[{UNSPACED}\uac00-\ud7af]")  # Korean has spaces, but fewer than it has words

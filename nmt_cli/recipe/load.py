@@ -1,0 +1,354 @@
+"""Load a recipe: read the TOML file and the files it extends, apply overrides, check everything, report all problems.
+
+`nmt train RECIPE --dry-run` shows what a recipe resolves to. recipe/schema.py declares the keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOML_SUFFIX = ".toml"
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding and reading
+
+
+def shipped_folder() -> Path:
+    """recipes/, inside the installed package or beside it in a checkout."""
+    installed = Path(__file__).parent.parent / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parent.parent.parent / "recipes"
+
+
+def shipped_recipes() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(shipped_folder().glob("*" + TOML_SUFFIX))}
+
+
+def find_recipe(name: str) -> Path:
+    """A file, a folder that holds recipe.toml (prepared data or a run), or the bare name of a shipped recipe."""
+    path = Path(name)
+    if path.is_dir() and (path / "recipe.toml").is_file():
+        return path / "recipe.toml"
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if name in shipped:
+        return shipped[name]
+    near = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.6)
+    hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the ones that are shipped"
+    if path.is_dir():
+        raise NmtError(f"{name} is a folder without a recipe.toml", hint)
+    raise NmtError(f"there is no recipe {name}", hint)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a key was set: for messages, and as the folder that its relative paths start from."""
+
+    label: str
+    folder: Path
+
+
+class _Problems(list[str]):
+    def add(self, origin: _Origin, key: str, text: str) -> None:
+        self.append(f"{origin.label}: {key}: {text}")
+
+
+def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """Read `path` (None: defaults only) and the files it extends, apply the overrides, check everything at once.
+
+    `overrides` maps dotted keys to values: {"train.warmup": 500}.
+    """
+    problems = _Problems()
+    values: dict[str, Any] = {}
+    origins: dict[str, _Origin] = {}
+    for origin, layer in _layers(path, overrides or {}):
+        # Another family starts [model] afresh: most keys of the family that it replaces would be unknown to it.
+        if _family({**values, **layer}) != _family(values):
+            for key in [key for key in values if key.startswith("model.")]:
+                del values[key], origins[key]
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+
+    family = _family(values)
+    if family not in FAMILIES:
+        near = _did_you_mean(str(family), list(FAMILIES))
+        problems.add(
+            origins["model.family"], "model.family", f'must be one of {", ".join(FAMILIES)}, not "{family}"{near}'
+        )
+        family = "transformer"
+        del values["model.family"]
+    sections = {"data": Data, "vocab": Vocab, "model": FAMILIES[family], "train": Train, "translate": Translate}
+    _refuse_unknown(values, origins, sections, problems)
+    built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
+    name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
+    recipe = Recipe(**built, name=name or "recipe")
+    at = _Origin(str(path) if path else "defaults", Path())
+    for key, text in recipe.problems():
+        problems.add(origins.get(key, at), key, text)
+    if problems:
+        _complain(path, problems)
+    placed = origins.get("train.out", at).label
+    return _place(recipe, path if placed != "--set" else None)
+
+
+def _family(values: dict[str, Any]) -> str:
+    return str(values.get("model.family", "transformer"))
+
+
+def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
+    """The KEY=VALUE texts of `--set` as a dict from dotted keys to values."""
+    overrides: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise NmtError(f"--set {setting} is not of the form key=value", "for example --set train.warmup=500")
+        overrides.update(_flat({key.strip(): _parse_value(text.strip())}, ""))
+    return overrides
+
+
+def _layers(path: Path | None, overrides: Mapping[str, Any]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
+    """The layers of settings as dotted keys, lowest first: the files, then the overrides."""
+    for file, table in _chain(path, ()) if path is not None else ():
+        # A shipped recipe belongs to no folder of the user: its paths are relative to the current folder.
+        folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
+        yield _Origin(str(file), folder), dict(_flat(table, ""))
+    yield _Origin("--set", Path()), dict(overrides)
+
+
+def _complain(path: Path | None, problems: list[str]) -> None:
+    what = f"recipe {path}" if path else "the settings"
+    if len(problems) == 1:
+        raise NmtError(problems[0], "nmt recipes --keys lists every key with its range and default")
+    listed = "".join(f"\n  {problem}" for problem in problems)
+    raise NmtError(f"{what}: {len(problems)} problems{listed}", "nmt recipes --keys lists every key")
+
+
+def _place(recipe: Recipe, path: Path | None) -> Recipe:
+    """Give the two folders of an experiment their defaults: data/NAME and runs/NAME, side by side.
+
+    They stand in the folder of the recipe file. For a shipped recipe, or the recipe.toml of prepared data, they stand
+    in the current folder.
+    """
+    data, train = recipe.data, recipe.train
+    in_folder = path is not None and path.name == "recipe.toml"
+    if path is not None and in_folder and (path.parent / "checkpoints").is_dir():
+        return dataclasses.replace(recipe, train=dataclasses.replace(train, out=path.parent))  # the run may have moved
+    shipped = path is None or path.resolve().parent == shipped_folder().resolve()
+    here = Path() if path is None or shipped or in_folder else path.parent
+    prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
+    _refuse_nesting(prepared, run)
+    return dataclasses.replace(
+        recipe, data=dataclasses.replace(data, prepared=prepared), train=dataclasses.replace(train, out=run)
+    )
+
+
+def _refuse_nesting(prepared: Path, run: Path) -> None:
+    """Prepared data and a run never lie inside each other: replacing one must not touch the other."""
+    inner, outer = prepared.resolve(), run.resolve()
+    if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+        raise NmtError(
+            f"the prepared data ({prepared}) and the run ({run}) must be separate folders, neither inside the other",
+            "choose another folder with --out",
+        )
+
+
+def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The recipes that `path` extends, farthest first, then itself."""
+    if path.resolve() in seen:
+        raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except tomllib.TOMLDecodeError as error:
+        raise NmtError(f"{path} is not valid TOML: {error}", "strings need quotes; tables look like [train]") from None
+    except UnicodeDecodeError as error:
+        raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
+    except OSError as error:
+        raise NmtError(f"cannot read {path}: {error.strerror}", "name a recipe that you may read") from None
+    base = table.pop("extends", None)
+    if base is not None:
+        if not isinstance(base, str):
+            raise NmtError(f"{path}: extends: must be a file name in quotes", 'for example extends = "base.toml"')
+        beside = path.parent / base
+        yield from _chain(beside if beside.is_file() else find_recipe(base), (*seen, path.resolve()))
+    yield path, table
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # --set model.norm=pre: a string may go without its quotes
+
+
+def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building and checking
+
+
+def _did_you_mean(wrong: str, valid: list[str]) -> str:
+    near = [key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]]  # the right name, a wrong table
+    near = near or difflib.get_close_matches(wrong, valid, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _refuse_unknown(
+    values: dict[str, Any], origins: dict[str, _Origin], sections: dict[str, type], problems: _Problems
+) -> None:
+    valid = [key.name for name, kind in sections.items() for key in keys_of(kind, name + ".")]
+    for key in list(values):
+        if key not in valid:
+            problems.add(origins[key], key, "unknown key" + _did_you_mean(key, valid))
+            del values[key]
+
+
+def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _Origin], problems: _Problems) -> Any:
+    """An instance of the dataclass `kind` from the keys below `prefix`; a wrong one is noted and left out."""
+    given: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    for item in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(hints[item.name]):
+            given[item.name] = _build(hints[item.name], f"{prefix}.{item.name}", values, origins, problems)
+    for key in keys_of(kind, prefix + "."):
+        short = key.name[len(prefix) + 1 :]
+        if key.name not in values or "." in short:
+            continue
+        try:
+            given[short] = _convert(values[key.name], key, _folder_for(key, values, origins))
+        except ValueError as error:
+            problems.add(origins[key.name], key.name, str(error))
+    built = kind(**given)
+    for name, text in built.problems() if hasattr(built, "problems") else ():
+        dotted = f"{prefix}.{name}"
+        problems.add(origins.get(dotted, _Origin("defaults", Path())), dotted, text)
+    return built
+
+
+def _folder_for(key: Key, values: dict[str, Any], origins: dict[str, _Origin]) -> Path:
+    folder = values.get("data.folder")
+    if Corpus in get_args(key.type) and isinstance(folder, str):
+        return origins["data.folder"].folder / folder
+    return origins[key.name].folder
+
+
+def _convert(value: Any, key: Key, folder: Path) -> Any:
+    kind = key.type
+    if get_origin(kind) in (Union, types.UnionType):  # X | None: leaving the key out is how None is written
+        kind = next(part for part in get_args(kind) if part is not types.NoneType)
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        if value not in choices:
+            listed = ", ".join(f'"{choice}"' for choice in choices)
+            raise ValueError(f"must be one of {listed}, not {value!r}{_did_you_mean(str(value), list(choices))}")
+        return value
+    if kind is Path:
+        return join(folder, _typed(value, str, "a path in quotes"))
+    if kind is bool:
+        return _typed(value, bool, "true or false")
+    if kind is str:
+        return _typed(value, str, "a string in quotes")
+    if kind in (int, float):
+        return _number(value, kind, key.range)
+    item = get_args(kind)[0]  # tuple[X, ...]
+    if not isinstance(value, list):
+        value = [value]  # one corpus or symbol may go without its brackets
+    if item is Corpus:
+        if len(value) == 2 and all(isinstance(part, str) and not part.endswith(_TSV) for part in value):
+            value = [value]  # train = ["a.en", "a.de"]: one corpus, the usual case
+        return tuple(_corpus(part, folder) for part in value)
+    return tuple(_typed(part, item, "a list of strings in quotes") for part in value)
+
+
+_TSV = (".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")
+
+
+def _corpus(value: Any, folder: Path) -> Corpus:
+    match value:
+        case str() as tsv:
+            return Corpus(join(folder, tsv))
+        case [str() as source, str() as target]:
+            return Corpus(join(folder, source), join(folder, target))
+    raise ValueError(f'a corpus is ["a.en", "a.de"] or "both.tsv", not {value!r}')
+
+
+def join(folder: Path, name: str) -> Path:
+    """`name` as seen from `folder`; "-" is standard input everywhere."""
+    return Path(name) if name == "-" else Path(os.path.normpath(folder / Path(name).expanduser()))
+
+
+def _typed(value: Any, kind: type, wanted: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"must be {wanted}, not {value!r}")
+    return value
+
+
+def _number(value: Any, kind: type, limits: Range | None) -> Any:
+    wanted = "a whole number" if kind is int else "a number"
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if number and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value!r}")
+    if not number or (kind is int and value != int(value)):
+        raise ValueError(f"must be {wanted}, not {value!r}")
+    value = kind(value)
+    problem = limits.problem(value) if limits else None
+    if problem:
+        raise ValueError(problem)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
+    """The recipe as plain tables for TOML: every key that has a value, defaults included."""
+    tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in dataclasses.fields(recipe)}
+    del tables["name"]
+    tables["data"].pop("folder", None)  # the corpora's paths have it in them already
+    return tables
+
+
+def _tables(value: Any, absolute: bool) -> Any:
+    match value:
+        case Corpus(source, None):
+            return _tables(source, absolute)
+        case Corpus(source, target):
+            return [_tables(source, absolute), _tables(target, absolute)]
+        case Path():
+            return str(value.absolute() if absolute and str(value) != "-" else value)
+        case tuple():
+            return [_tables(part, absolute) for part in value]
+    if dataclasses.is_dataclass(value):
+        named = ((part.name, getattr(value, part.name)) for part in dataclasses.fields(value))
+        return {name: _tables(part, absolute) for name, part in named if part is not None and part != ()}
+    return value
+
+
+def tables_toml(tables: dict[str, Any]) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(tables)
