@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import assert_user_error, on_terminal
+from support.checks import assert_user_error, on_terminal
 
 from nmt_cli.files import sha256_of
 from nmt_cli.ladder import RUNGS, rung_recipe

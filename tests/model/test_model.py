@@ -1,6 +1,5 @@
 """The models: against PyTorch's own Transformer, against the formulas of the paper, and against themselves."""
 
-import dataclasses
 import itertools
 import math
 
@@ -8,20 +7,33 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.models import (
+    CONVS,
+    DECODERS,
+    RNNS,
+    SRC,
+    TGT,
+    VOCAB,
+    close,
+    copy_attention,
+    copy_layer,
+    parametrized,
+    randomised,
+    sentences,
+)
 from torch import nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.model.attention import CrossAttention, SelfAttention
-from nmt_cli.model.base import Seq2Seq, count_parameters, select
+from nmt_cli.model.base import count_parameters, select
 from nmt_cli.model.build import build_model
 from nmt_cli.model.cache import GROWTH
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Sinusoids, Transformer, sinusoids
 from nmt_cli.recipe import schema as recipe
-from nmt_cli.text.vocab import BOS, EOS, PAD
+from nmt_cli.text.vocab import BOS, PAD
 from nmt_cli.train.malloc import keep_freed_memory
 
-VOCAB = 40
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 OPTIONS = [
     dict(zip(("norm", "positions", "tie", "activation"), values, strict=True))
@@ -51,77 +63,17 @@ def small(**options) -> recipe.Transformer:
     return recipe.Transformer(**{**sizes, **options})
 
 
-def randomised(config: recipe.Model, seed: int = 0) -> Seq2Seq:
-    """A model whose every parameter is random: zero biases and unit norms would hide mistakes."""
-    torch.manual_seed(seed)
-    model = build_model(config, VOCAB, VOCAB).eval()
-    mean, std = (0.05, 0.2) if isinstance(config, recipe.Conv) else (0.1, 0.4)  # without norms, activations grow
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=mean, std=std)
-    return model
-
-
 def build(seed: int = 0, **options) -> Transformer:
     return randomised(small(**options), seed)
 
 
-RNNS = {
-    "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", bidirectional=False),
-    "gru-bottleneck-every": recipe.Rnn(cell="gru", attention="none", context="every", tie="none"),
-    "lstm-bottleneck": recipe.Rnn(attention="none", encoder_layers=2, decoder_layers=2),
-    "cosine": recipe.Rnn(cell="gru", attention="cosine"),
-    "additive": recipe.Rnn(attention="additive", tie="target"),
-    "location": recipe.Rnn(cell="rnn", attention="location", location_size=6),
-    "general": recipe.Rnn(attention="general", decoder_layers=2, input_feeding=True),
-    "dot": recipe.Rnn(attention="dot", context="every", bidirectional=False, encoder_layers=2),
-    "scaled-dot": recipe.Rnn(cell="rnn", attention="scaled_dot", context="every", input_feeding=True),
-    "mlp": recipe.Rnn(cell="gru", attention="mlp", input_feeding=True),
-    "local-m": recipe.Rnn(attention="general", span="monotonic", radius=1),
-    "local-m-location": recipe.Rnn(attention="location", span="monotonic", radius=1, location_size=3),
-    "local-p": recipe.Rnn(cell="gru", attention="additive", span="predictive", radius=2, input_feeding=True),
-    "heads": recipe.Rnn(attention="scaled_dot", projections=True, heads=4),
-    "heads-additive": recipe.Rnn(attention="additive", projections=True, heads=2, span="predictive", radius=3),
-    "heads-mlp": recipe.Rnn(attention="mlp", projections=True, heads=2),
-    "projections": recipe.Rnn(attention="dot", projections=True),
-}
-RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}
-CONVS = {
-    "conv": recipe.Conv("conv", 16, 3, 2, 3, 64),
-    "conv-5": recipe.Conv("conv", 16, 5, 3, 1, 64, tie="target"),
-    "conv-1": recipe.Conv("conv", 16, 1, 1, 2, 64, tie="none"),
-}
-DECODERS = {
-    "decoder": recipe.DecoderOnly("decoder", 16, 4, 24, 3, max_positions=64),
-    "decoder-post": recipe.DecoderOnly("decoder", 16, 2, 24, 2, "gelu", "post", "learned", 64, "target"),
-    "decoder-one": recipe.DecoderOnly("decoder", 16, 4, 24, 1, max_positions=64, tie="none"),
-}
 TRANSFORMERS = {"-".join(options.values()): small(**options) for options in OPTIONS}
-
-
-def parametrized(configs: dict[str, recipe.Model]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("config", configs.values(), ids=configs.keys())
 
 
 every_model = parametrized(TRANSFORMERS | RNNS | CONVS | DECODERS)
 
 
-def sentences(lengths, width=0, end=(EOS,), seed=1) -> torch.Tensor:
-    """(B,width) random ids with `end` at the end, padded."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.full((len(lengths), max(*lengths, width)), PAD)
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = torch.randint(4, VOCAB, (length,), generator=generator)
-        row[length - len(end) : length] = torch.tensor(end)
-    return rows
-
-
-SRC = sentences([5, 9, 7, 2])
-TGT = sentences([6, 3, 8, 4], end=(), seed=2)
 TGT[:, 0] = BOS
-
-
-def close(actual, expected, tolerance=1e-5):
-    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -131,26 +83,6 @@ def close(actual, expected, tolerance=1e-5):
 def copy_linear(target, *sources):
     target.weight.copy_(torch.cat([source.weight for source in sources]))
     target.bias.copy_(torch.cat([source.bias for source in sources]))
-
-
-@torch.no_grad()
-def copy_attention(theirs: nn.MultiheadAttention, ours):
-    parts = [ours.qkv] if isinstance(ours, SelfAttention) else [ours.query, ours.keys_values]
-    theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-    theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
-
-
-def copy_layer(theirs, ours):
-    copy_attention(theirs.self_attn, ours.attention)
-    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-    around = [ours.around_attention, ours.around_feed_forward]
-    if isinstance(ours, DecoderLayer):
-        copy_attention(theirs.multihead_attn, ours.cross)
-        around.insert(1, ours.around_cross)
-    for i, residual in enumerate(around):
-        getattr(theirs, f"norm{i + 1}").load_state_dict(residual.norm.state_dict())
 
 
 def torch_stack(model: Transformer, options) -> tuple[nn.Module, nn.Module]:

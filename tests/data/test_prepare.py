@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_user_error
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from support.checks import assert_user_error
+from support.toy_corpus import corpus
 
 from nmt_cli.data.rules import length_rule
 from nmt_cli.data.shards import Shard, ShardWriter
@@ -24,17 +25,6 @@ from nmt_cli.files import sha256_of
 from nmt_cli.recipe.schema import Clean, Vocab
 from nmt_cli.text.languages import in_wrong_script, scripts_of
 from nmt_cli.text.vocab import learn, load_vocab
-
-NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-ZAHLEN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
-
-
-def corpus(lines: int, first: int = 0) -> tuple[str, str]:
-    """Distinct pairs: numbers spelt digit by digit."""
-    numbers = range(first, first + lines)
-    english = "".join(" ".join(NUMBERS[int(d)] for d in str(n)) + ".\n" for n in numbers)
-    german = "".join(" ".join(ZAHLEN[int(d)] for d in str(n)) + ".\n" for n in numbers)
-    return english, german
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
-from test_prepare import corpus
+from support.toy_corpus import corpus
 
 from nmt_cli.data import sampling
 from nmt_cli.data.sampling import SubwordSampler
@@ -108,7 +109,8 @@ def test_an_empty_sentence():
 def test_another_process_draws_the_same():
     """Which is what SentencePiece's own sampling does not, and why resuming would not be exact with it."""
     code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys\n"
+        f"sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]\n"
         "from test_sampling import *\n"
         "m = sampler('bpe', 0.2); print(sampled(m, encoded(m)[:50], 3))"
     )

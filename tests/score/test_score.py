@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_user_error
 from rich.console import Console
+from support.checks import assert_user_error
 
 from nmt_cli.errors import NmtError
 from nmt_cli.score.draw import closest, differences, draw_report

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import assert_children_die, assert_user_error, on_terminal
 from safetensors.torch import load_file
-from test_prepare import corpus
+from support.checks import assert_children_die, assert_user_error, on_terminal
+from support.toy_corpus import corpus
 
 from nmt_cli.data import batches
 from nmt_cli.data.batches import BatchStream, MicroBatch, ParallelData, Position, lay_out, make_batch, share

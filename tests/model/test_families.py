@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_model import (
-    BOS,
+from support.models import (
     CONVS,
     DECODERS,
-    EOS,
-    PAD,
     RNNS,
     SRC,
     TGT,
@@ -37,6 +34,7 @@ from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.store.checkpoint import Trained
 from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.train.loss import TrainingLoss
 from nmt_cli.train.trainer import training_flops
 

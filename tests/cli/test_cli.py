@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import assert_user_error
+from support.checks import assert_user_error
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 VERBS = ["prepare", "train", "translate", "score", "inspect", "ladder", "export", "recipes", "demo"]
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import assert_user_error
 from rich.cells import cell_len
 from rich.console import Console
+from support.checks import assert_user_error
 from torch import nn
 
 from nmt_cli.cli import app

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from conftest import assert_children_die, assert_user_error
-from small_language import sentences
+from support.checks import assert_children_die, assert_user_error
+from support.small_language import sentences
 
 from nmt_cli.data.batches import make_batch
 from nmt_cli.demo.corpus import demo_corpus
