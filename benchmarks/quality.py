@@ -15,8 +15,8 @@ import torch
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import load_model
-from nmt_cli.train.distributed import World
-from nmt_cli.train.validation import Validation
+from nmt_cli.training.distributed import World
+from nmt_cli.training.validation import Validation
 
 
 def main() -> None:

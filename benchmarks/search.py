@@ -35,7 +35,7 @@ from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions, longest
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.train.malloc import keep_freed_memory
+from nmt_cli.training.malloc import keep_freed_memory
 
 PIECES = 8000
 

@@ -35,8 +35,8 @@ from nmt_cli.model import attention, transformer
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.train.loss import TrainingLoss
-from nmt_cli.train.malloc import keep_freed_memory
+from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.malloc import keep_freed_memory
 
 MULTI30K = Path(__file__).resolve().parents[2] / "shared/data/multi30k"
 PIECES = 8000

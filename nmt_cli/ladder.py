@@ -21,15 +21,15 @@ from nmt_cli.model.base import count_parameters
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Recipe, Transformer
-from nmt_cli.score.draw import draw_lengths
-from nmt_cli.score.metrics import ScoreOptions, score, tokenizer_for
-from nmt_cli.score.texts import Texts
+from nmt_cli.scoring.draw import draw_lengths
+from nmt_cli.scoring.metrics import ScoreOptions, score, tokenizer_for
+from nmt_cli.scoring.texts import Texts
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.run_folder import read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.tables import new_table
-from nmt_cli.train.screen import duration
-from nmt_cli.train.validation import Validation
+from nmt_cli.training.screen import duration
+from nmt_cli.training.validation import Validation
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.plot import framed
 from nmt_cli.text.lines import STDIN
-from nmt_cli.train.schedule import learning_rate
+from nmt_cli.training.schedule import learning_rate
 
 
 def show_plan(recipe: Recipe) -> None:

@@ -34,8 +34,8 @@ def ladder(
     from nmt_cli.terminal.console import messages, output, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
-    from nmt_cli.train.screen import TrainingScreen
-    from nmt_cli.train.trainer import train
+    from nmt_cli.training.screen import TrainingScreen
+    from nmt_cli.training.trainer import train
 
     if bool(minutes) == bool(flops):
         raise NmtError("give --minutes or --flops, one of them", "for example --minutes 0 --flops 1e14")

@@ -68,10 +68,10 @@ def score(
     from rich.text import Text
 
     from nmt_cli.errors import NmtError
-    from nmt_cli.score.comet import MODEL
-    from nmt_cli.score.metrics import ScoreOptions, check_options, choose_tokenizer
-    from nmt_cli.score.metrics import score as run
-    from nmt_cli.score.texts import read_texts, suspicions
+    from nmt_cli.scoring.comet import MODEL
+    from nmt_cli.scoring.metrics import ScoreOptions, check_options, choose_tokenizer
+    from nmt_cli.scoring.metrics import score as run
+    from nmt_cli.scoring.texts import read_texts, suspicions
     from nmt_cli.terminal.console import messages, output, stages
 
     if form is Format.tsv and sentences + by_length + bool(worst) > 1:
@@ -97,7 +97,7 @@ def score(
     with stages() as show:
         report = run(texts, options, show)
 
-    from nmt_cli.score.draw import draw_report, report_json, report_tsv
+    from nmt_cli.scoring.draw import draw_report, report_json, report_tsv
 
     if form is Format.json:
         typer.echo(report_json(report, texts, options, warnings))

@@ -41,8 +41,8 @@ def train(
         show_plan(loaded)
         return
 
-    from nmt_cli.train.screen import TrainingScreen
-    from nmt_cli.train.trainer import train as run
+    from nmt_cli.training.screen import TrainingScreen
+    from nmt_cli.training.trainer import train as run
 
     with TrainingScreen(loaded) as screen:
         run(loaded, start_from, force, screen.watch)

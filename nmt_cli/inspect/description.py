@@ -15,8 +15,8 @@ from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.model_folder import find_model
 from nmt_cli.store.run_folder import Entry, read_log
 from nmt_cli.terminal.plot import bar
-from nmt_cli.train.screen import duration, summary
-from nmt_cli.train.trainer import training_flops
+from nmt_cli.training.screen import duration, summary
+from nmt_cli.training.trainer import training_flops
 
 _BAR = 14
 

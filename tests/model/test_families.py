@@ -35,8 +35,8 @@ from nmt_cli.search.contract import SearchOptions
 from nmt_cli.store.checkpoint import Trained
 from nmt_cli.store.model_folder import ModelFolder
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.train.loss import TrainingLoss
-from nmt_cli.train.trainer import training_flops
+from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.trainer import training_flops
 
 
 @pytest.mark.parametrize(

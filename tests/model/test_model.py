@@ -32,7 +32,7 @@ from nmt_cli.model.dropout import dropout
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Sinusoids, Transformer, sinusoids
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, PAD
-from nmt_cli.train.malloc import keep_freed_memory
+from nmt_cli.training.malloc import keep_freed_memory
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 OPTIONS = [

@@ -41,9 +41,9 @@ class Forked:
 
 def serve() -> bool:
     """Answers requests; returns True in a child, which has become what was asked for, and False at the end."""
-    import nmt_cli.score.metrics
+    import nmt_cli.scoring.metrics
     import nmt_cli.search.torch_engine
-    import nmt_cli.train.trainer
+    import nmt_cli.training.trainer
     import nmt_cli.translate.translator  # noqa: F401
 
     gc.freeze()  # what a child's collector does not look at need not be copied for it

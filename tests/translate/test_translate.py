@@ -37,7 +37,7 @@ from nmt_cli.search.torch_engine import TorchEngine
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.checkpoint import Trained, load_model, save_model
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, Vocab, learn, load_vocab, write_vocab
-from nmt_cli.train.loss import TrainingLoss
+from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.translate.glossary import Term, load_glossary
 from nmt_cli.translate.protect import lost, protected, put_back, take_out, without_overlaps
 from nmt_cli.translate.split import cut_loop, split_long

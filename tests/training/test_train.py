@@ -34,11 +34,11 @@ from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import average, checkpoints, load_model, load_state, save_tensors
 from nmt_cli.store.run_folder import read_log, replaced_run
 from nmt_cli.text.vocab import BOS, EOS, PAD, load_vocab
-from nmt_cli.train.distributed import World
-from nmt_cli.train.optimizer import make_optimizers, orthogonal
-from nmt_cli.train.schedule import learning_rate
-from nmt_cli.train.trainer import Trainer
-from nmt_cli.train.validation import in_parts
+from nmt_cli.training.distributed import World
+from nmt_cli.training.optimizer import make_optimizers, orthogonal
+from nmt_cli.training.schedule import learning_rate
+from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.validation import in_parts
 
 RECIPE = """
 [data]
@@ -639,7 +639,7 @@ def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulat
 
 DEATHS = [
     (3, "os.kill(os.getpid(), 9)", "it was killed"),
-    (2, "import nmt_cli.train.loss as l; l.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
+    (2, "import nmt_cli.training.loss as l; l.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
 ]
 
 
@@ -732,7 +732,7 @@ if os.environ.get("RANK") == "1":
 
 @pytest.fixture
 def make_trainer(toy):
-    from nmt_cli.train.trainer import Trainer
+    from nmt_cli.training.trainer import Trainer
 
     def make(*overrides: str):
         entries: list = []
@@ -1031,7 +1031,7 @@ def test_muon_shares_the_work_among_processes(monkeypatch):
         def add_up(tensors, world):
             sent[world] = [tensor.clone() for tensor in tensors]
 
-        monkeypatch.setattr("nmt_cli.train.distributed.add_up", add_up)
+        monkeypatch.setattr("nmt_cli.training.distributed.add_up", add_up)
         torch.manual_seed(1)
         model = build_model(Transformer(dim=8, heads=2, ff=16, encoder_layers=1, decoder_layers=1), 20, 20)
         for parameter in model.parameters():

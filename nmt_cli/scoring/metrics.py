@@ -16,8 +16,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from nmt_cli.errors import NmtError
-from nmt_cli.score.comet import MODEL, comet_scores, comet_signature, load_comet
-from nmt_cli.score.texts import Texts
+from nmt_cli.scoring.comet import MODEL, comet_scores, comet_signature, load_comet
+from nmt_cli.scoring.texts import Texts
 from nmt_cli.terminal.plot import bins
 from nmt_cli.text.languages import language_code, language_of
 from nmt_cli.text.words import count_words

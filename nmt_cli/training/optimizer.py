@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from nmt_cli.model.attention import FUSED
 from nmt_cli.recipe.schema import Train
-from nmt_cli.train import distributed
-from nmt_cli.train.distributed import World
+from nmt_cli.training import distributed
+from nmt_cli.training.distributed import World
 
 ALONE = World()
 MOMENTUM = 0.95

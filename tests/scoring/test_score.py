@@ -17,8 +17,8 @@ from rich.console import Console
 from support.checks import assert_user_error
 
 from nmt_cli.errors import NmtError
-from nmt_cli.score.draw import closest, differences, draw_report
-from nmt_cli.score.metrics import (
+from nmt_cli.scoring.draw import closest, differences, draw_report
+from nmt_cli.scoring.metrics import (
     TOKENIZERS,
     ScoreOptions,
     check_options,
@@ -28,7 +28,7 @@ from nmt_cli.score.metrics import (
     standard_tokenizer,
     tokenizer_for,
 )
-from nmt_cli.score.texts import Texts, read_texts, suspicions
+from nmt_cli.scoring.texts import Texts, read_texts, suspicions
 from nmt_cli.text.languages import language_of
 from nmt_cli.text.words import count_words
 

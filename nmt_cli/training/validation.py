@@ -14,14 +14,14 @@ from nmt_cli.data.shards import Shard
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import Compute, out_of_memory
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.score.metrics import Scores, corpus_scores
+from nmt_cli.scoring.metrics import Scores, corpus_scores
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import options_of
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import Vocab
-from nmt_cli.train import distributed
-from nmt_cli.train.distributed import World
-from nmt_cli.train.loss import TrainingLoss
+from nmt_cli.training import distributed
+from nmt_cli.training.distributed import World
+from nmt_cli.training.loss import TrainingLoss
 
 T = TypeVar("T")
 BATCH_TOKENS = 4096

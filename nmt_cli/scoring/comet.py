@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.score.texts import Texts
+from nmt_cli.scoring.texts import Texts
 
 MODEL = "Unbabel/wmt22-comet-da"
 

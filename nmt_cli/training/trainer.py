@@ -47,13 +47,13 @@ from nmt_cli.store.run_folder import (
     replaced_run,
 )
 from nmt_cli.text.vocab import load_vocab
-from nmt_cli.train import distributed
-from nmt_cli.train.distributed import World
-from nmt_cli.train.loss import TrainingLoss
-from nmt_cli.train.malloc import keep_freed_memory
-from nmt_cli.train.optimizer import make_optimizers
-from nmt_cli.train.schedule import learning_rate
-from nmt_cli.train.validation import Validation
+from nmt_cli.training import distributed
+from nmt_cli.training.distributed import World
+from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.malloc import keep_freed_memory
+from nmt_cli.training.optimizer import make_optimizers
+from nmt_cli.training.schedule import learning_rate
+from nmt_cli.training.validation import Validation
 
 Watch = Callable[[Entry], None]
 

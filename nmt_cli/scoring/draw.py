@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.score.metrics import (
+from nmt_cli.scoring.metrics import (
     LengthScores,
     ScoreOptions,
     ScoreReport,
@@ -21,7 +21,7 @@ from nmt_cli.score.metrics import (
     WorstLines,
     lower_is_better,
 )
-from nmt_cli.score.texts import Texts
+from nmt_cli.scoring.texts import Texts
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.text.lines import one_line

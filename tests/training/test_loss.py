@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.train import loss as loss_module
-from nmt_cli.train.loss import TrainingLoss, consistency_loss, kept, smoothed_loss
+from nmt_cli.training import loss as loss_module
+from nmt_cli.training.loss import TrainingLoss, consistency_loss, kept, smoothed_loss
 
 D, V = 6, 11
 
