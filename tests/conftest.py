@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.checks import Result
 from support.forked import Forked
+from support.small_language import sentences
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +64,46 @@ def write(tmp_path):
         return path
 
     return save
+
+
+@pytest.fixture(scope="session")
+def model(nmt_in, tmp_path_factory) -> Path:
+    """A run that masters a small language, and has met the characters of a larger one; exported, as every run is.
+
+    The processes of pytest-xdist share it: the first trains, the others wait.
+    """
+    pytest.importorskip("ctranslate2")
+    fcntl = pytest.importorskip("fcntl")
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "small-language"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "run/model/ctranslate2/model.bin").exists():
+            train_small_language(nmt_in, folder)
+    assert (folder / "run/model/ctranslate2/model.bin").exists()
+    return folder / "run"
+
+
+def train_small_language(nmt_in, folder: Path) -> None:
+    from nmt_cli.demo.corpus import demo_corpus
+
+    pairs = [*sentences(4000, seed=1), *demo_corpus()["train"][:200]]
+    for side, language in enumerate(("en", "fr")):
+        (folder / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    sets = ["model.dim=64", "model.heads=2", "model.ff=128", "model.encoder_layers=1", "model.decoder_layers=2"]
+    sets += ["model.dropout=0.0", "train.batch_tokens=512", "train.warmup=30", "train.lr=2e-2", "train.steps=400"]
+    sets += ["train.optimizer=muon", "train.schedule=linear", "train.precision=fp32"]
+    sets += ["train.valid_every=400", "train.valid_lines=20"]
+    options = [part for one in sets for part in ("--set", one)]
+    files = ("--source", "a.en", "--target", "a.fr", "--vocab-size", "600", "--out", "data")
+    for args in (("prepare", *files), ("train", "data", "--out", "run", *options)):
+        result = nmt_in(folder, *args)
+        assert result.code == 0, result.err
+
+
+@pytest.fixture(scope="session")
+def trained(model):
+    from nmt_cli.store.checkpoint import load_model
+
+    return load_model(model)

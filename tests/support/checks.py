@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -77,3 +78,9 @@ def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str
     os.close(keyboard)
     assert process.returncode == 0, seen.decode()
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "\n").split("\n")
+
+
+def read_line(process: subprocess.Popen, seconds: float) -> bytes:
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    assert ready, "no answer"
+    return process.stdout.readline()

@@ -71,3 +71,12 @@ def _noun(rng: random.Random) -> Pair:
 
 def _pick(rng: random.Random, table: dict[str, str]) -> Pair:
     return rng.choice(list(table.items()))
+
+
+TEST = sentences(500, seed=2)
+SENTENCES = [pair[0] for pair in TEST[:60]]
+ENGINES = ["ctranslate2", "torch"]
+
+
+def text_of(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()

@@ -1,0 +1,101 @@
+"""jsonl and tsv, alignments, scores of given translations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.checks import assert_user_error
+from support.small_language import ENGINES, SENTENCES, text_of
+
+FORMATS = ("tsv", "jsonl")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_jsonl(nmt, model, engine, trained):
+    options = ("--format", "jsonl", "--n-best", 3, "--align", "--tokens", "--engine", engine)
+    result = nmt("translate", model, *options, stdin=text_of(["", *SENTENCES[:9]]))
+    assert result.code == 0, result.err
+    blank, *entries = map(json.loads, result.text.splitlines())
+    assert [entry["line"] for entry in entries] == list(range(2, 11))
+    assert blank == {"line": 1, "source": "", "translation": "", "n_best": [], "flags": []}
+    entries = [entry for entry in entries if not entry["flags"]]
+    assert len(entries) > 3
+    for entry in entries:
+        assert entry["translation"] == entry["n_best"][0]["text"] and len(entry["n_best"]) == 3
+        scores = [best["score"] for best in entry["n_best"]]
+        assert scores == sorted(scores, reverse=True)
+        for best in entry["n_best"]:
+            assert trained.vocab.target.decode(best["tokens"]) == best["text"]
+            if not best["token_logprobs"]:
+                continue  # its repeats were cut, which only the first is flagged for
+            assert len(best["token_logprobs"]) == len(best["tokens"]) + 1
+            assert sum(best["token_logprobs"]) == pytest.approx(best["logprob"], abs=1e-3)
+            assert best["logprob"] / len(best["token_logprobs"]) == pytest.approx(best["score"], abs=1e-4)
+            pairs = [tuple(map(int, pair.split("-"))) for pair in best["alignment"].split()]
+            assert sorted(t for _, t in pairs) == list(range(len(best["text"].split())))
+            assert all(0 <= s < len(entry["source"].split()) for s, _ in pairs)
+
+
+def test_tsv(nmt, model):
+    result = nmt("translate", model, "--format", "tsv", "--n-best", 2, stdin=text_of([SENTENCES[0], ""]))
+    rows = [line.split("\t") for line in result.text.splitlines()]
+    assert [(row[0], row[1]) for row in rows] == [("1", "1"), ("1", "2"), ("2", "1")]
+    assert float(rows[0][2]) >= float(rows[1][2]) and rows[2][3] == ""
+    assert rows[0][3] == nmt("translate", model, stdin=text_of([SENTENCES[0]])).text.rstrip("\n")
+
+
+def test_alignments_are_the_same_in_both_formats(nmt, model):
+    tsv, jsonl = (nmt("translate", model, "--align", "--format", f, stdin=text_of(SENTENCES[:5])) for f in FORMATS)
+    assert tsv.code == jsonl.code == 0, (tsv.err, jsonl.err)
+    entries = [json.loads(line)["n_best"][0] for line in jsonl.text.splitlines()]
+    assert [line.split("\t")[3:] for line in tsv.text.splitlines()] == [[e["text"], e["alignment"]] for e in entries]
+    assert sum(bool(entry["alignment"]) for entry in entries) > 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_given_translations_are_scored(nmt, model, write, engine):
+    """What the search says of its own translation is what force decoding says of it."""
+    found = nmt("translate", model, "--format", "jsonl", "--alpha", 0.6, "--no-protect", stdin=text_of(SENTENCES[:8]))
+    entries = [json.loads(line) for line in found.text.splitlines()]
+    source, target = write("s.en", text_of(SENTENCES[:8])), write("t.fr", text_of([e["translation"] for e in entries]))
+    options = ("--score-only", "--alpha", 0.6, "--engine", engine)
+    beside = nmt("translate", model, source, "--target", target, *options)
+    assert beside.code == 0, beside.err
+    assert [float(line) for line in beside.text.split()] == pytest.approx(
+        [e["n_best"][0]["score"] for e in entries], abs=1e-3
+    )
+    tsv = text_of([f"{e['source']}\t{e['translation']}" for e in entries])
+    assert nmt("translate", model, *options, stdin=tsv).text == beside.text
+    scored = nmt("translate", model, *options, "--format", "jsonl", "--tokens", stdin=tsv)
+    for line, score, entry in zip(scored.text.splitlines(), beside.text.split(), entries, strict=True):
+        scored_entry = json.loads(line)
+        assert scored_entry["translation"] == entry["translation"]
+        (only,) = scored_entry["n_best"]
+        assert only["score"] == pytest.approx(float(score), abs=1e-5)
+        length = len(only["token_logprobs"])
+        assert only["score"] == pytest.approx(sum(only["token_logprobs"]) / length**0.6, abs=1e-4)
+
+
+def test_score_only_mistakes(nmt, model, write):
+    short = write("short.fr", "un\n")
+    two = text_of(["a", "b"])
+    assert_user_error(
+        nmt("translate", model, "--score-only", "--target", short, stdin=two), "short.fr has only 1 lines"
+    )
+    assert_user_error(nmt("translate", model, "--score-only", stdin=two), "line 1: 1 column, but a TSV")
+    assert_user_error(nmt("translate", model, "--target", short), "--score-only")
+
+
+def test_a_given_translation_longer_than_the_positions(nmt, model):
+    pairs = ("the cat.\tle chat.\nthe cat.\t" + "le chat " * 1500 + "\n").encode()
+    fast = nmt("translate", model, "--score-only", stdin=pairs)
+    assert fast.code == 0 and "warning: line 2 has more pieces than this engine has positions" in fast.err
+    one, two = fast.text.split()
+    assert float(one) < 0 and two == "nan"
+    json_lines = nmt("translate", model, "--score-only", "--format", "jsonl", stdin=pairs).text.splitlines()
+    assert json.loads(json_lines[1])["n_best"][0]["score"] is None and json.loads(json_lines[1])["flags"] == [
+        "unscored"
+    ]
+    _, two = nmt("translate", model, "--score-only", "--engine", "torch", stdin=pairs).text.split()
+    assert float(two) < 0

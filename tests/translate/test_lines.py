@@ -1,0 +1,193 @@
+"""Lines in, lines out: `nmt translate` through the real command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import random
+import shutil
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from support.checks import assert_user_error
+from support.small_language import ENGINES, SENTENCES, TEST, text_of
+
+NASTY = [
+    (b"a\n\n \n\t\n\xe2\x80\x8b\nb", [1, 0, 0, 0, 0, 1]),
+    (b"", []),
+    (b"\n", [0]),
+    (b"the cat.\r\nthe dog.\r\n", [1, 1]),
+    (b"\xef\xbb\xbfthe cat.\n", [1]),
+    ("a\u2028b\nc\u0085d\ne\x0bf\x0cg\rh\n".encode(), [1, 1, 1]),
+    ("</s> <pad> <unk> <0x0A> ⁇\n".encode(), [1]),
+    ("😀\n%1$s\n".encode(), [1, 1]),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_lines_in_lines_out(nmt, model, engine):
+    """All nasty inputs in one; and each alone in the fast engine below."""
+    whole = b"".join(
+        data.removeprefix(b"\xef\xbb\xbf") + (b"" if data.endswith(b"\n") or not data else b"\n") for data, _ in NASTY
+    )
+    result = nmt("translate", model, "--engine", engine, stdin=whole, env={"LC_ALL": "C"})
+    assert result.code == 0, result.err
+    lines = result.text.split("\n")
+    assert lines.pop() == ""
+    assert [bool(line) for line in lines] == [bool(flag) for _, flags in NASTY for flag in flags]
+    assert not any(c in result.text for c in "\r\0\u2028\u2029\u0085\x0b\x0c\x1b")
+
+
+@pytest.mark.parametrize(("data", "expected"), NASTY)
+def test_nasty_input(nmt, model, data, expected):
+    result = nmt("translate", model, stdin=data)
+    assert result.code == 0, result.err
+    assert [bool(line) for line in result.text.split("\n")[:-1]] == [bool(flag) for flag in expected]
+    assert result.text == "" or result.text.endswith("\n")
+
+
+def test_marks_of_the_vocabulary_are_text_like_any_other(nmt, model):
+    marks = ["</s>", "<pad>", "<unk>", "<0x0A>", "⁇"]
+    result = nmt("translate", model, stdin=text_of([f"the cat sees {mark} and the dog." for mark in marks]))
+    for mark, line in zip(marks, result.text.splitlines(), strict=True):
+        assert mark in line
+
+
+def test_a_byte_order_mark_is_no_text(nmt, model):
+    with_mark, without = (nmt("translate", model, stdin=mark + b"the cat.\n") for mark in (b"\xef\xbb\xbf", b""))
+    assert with_mark.text == without.text != ""
+
+
+def test_bad_utf8_is_named(nmt, model, write):
+    assert_user_error(nmt("translate", model, stdin=b"ok\n\xff\xfe\nok\n"), "standard input, line 2, byte 1: not UTF-8")
+    path = write("x.en", b"ok\nok\ncaf\xe9\n")
+    assert_user_error(nmt("translate", model, path), "x.en, line 3, byte 4")
+
+
+def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
+    """Promise 5, for both engines, also where something is put back; with one rule to stop, one engine's text is the
+    other's."""
+    lines = [sentence.replace(".", " {x}.") if n % 9 == 0 else sentence for n, sentence in enumerate(SENTENCES)]
+    order = list(range(len(lines)))
+    random.Random(1).shuffle(order)
+    expected = nmt("translate", model, "--patience", 1, stdin=text_of(lines)).text.splitlines()
+    assert len(set(expected)) > 30
+    for engine in ENGINES:
+        for options in (["--batch-tokens", 1, "--workers", 1], ["--batch-tokens", 100], ["--batch-tokens", 4000]):
+            if engine == "torch" and options[1] == 1:
+                continue  # the slowest of all; tests/test_search.py has batches of one
+            result = nmt(
+                "translate",
+                model,
+                "--patience",
+                1,
+                "--engine",
+                engine,
+                *options,
+                stdin=text_of([lines[n] for n in order]),
+            )
+            assert result.code == 0, result.err
+            assert result.text.splitlines() == [expected[n] for n in order], (engine, options)
+
+
+def test_it_translates(nmt, model, write):
+    source = write("test.en", text_of([pair[0] for pair in TEST]))
+    references = [pair[1] for pair in TEST]
+    bleu = {}
+    for kind in ("float32", "int8"):
+        found = nmt("translate", model, source, "--type", kind)
+        assert found.code == 0, found.err
+        bleu[kind] = sacrebleu.corpus_bleu(found.text.splitlines(), [references]).score
+    assert bleu["float32"] > 95
+    assert abs(bleu["float32"] - bleu["int8"]) < 0.5, bleu
+
+
+def test_a_pipeline_into_score(model, write):
+    source, target = write("t.en", text_of(SENTENCES)), write("t.fr", text_of([pair[1] for pair in TEST[:60]]))
+    nmt = f"{sys.executable} -m nmt_cli"
+    script = f"set -o pipefail; {nmt} translate {model} {source} | {nmt} score - --ref {target} --format json"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["a.en.gz", "a.en.xz"])
+def test_compressed_input(nmt, model, write, name):
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}[Path(name).suffix]
+    packed = nmt("translate", model, write(name, pack(text_of(SENTENCES[:5]))))
+    assert packed.code == 0, packed.err
+    assert packed.text == nmt("translate", model, stdin=text_of(SENTENCES[:5])).text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_workers_keep_the_order(nmt, model, engine):
+    options = ("--engine", engine, "--batch-tokens", 100)
+    one, three = (nmt("translate", model, *options, "--workers", n, stdin=text_of(SENTENCES)) for n in (1, 3))
+    assert one.code == three.code == 0 and one.text == three.text
+
+
+def test_shards_make_up_the_whole(nmt, model, write):
+    path = write("x.en", text_of(SENTENCES[:20]))
+    whole = nmt("translate", model, path).out
+    assert b"".join(nmt("translate", model, path, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+    prefixes = ("--prefix-file", write("p.fr", "le\n" * 20))
+    whole = nmt("translate", model, path, *prefixes).out
+    assert b"".join(nmt("translate", model, path, *prefixes, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+    more = nmt("translate", model, path, "--prefix-file", write("q.fr", "le\n" * 21), "--shard", "3/3")
+    assert more.code == 1 and "q.fr has more lines" in more.err
+    numbered = nmt("translate", model, path, "--shard", "2/4", "--format", "tsv").text.splitlines()
+    assert [line.split("\t")[0] for line in numbered] == ["6", "7", "8", "9", "10"]
+
+
+def test_several_files_are_one_input(nmt, model, write):
+    one, two = write("1.en", text_of(SENTENCES[:3])), write("2.en", text_of(SENTENCES[3:5]))
+    found = nmt("translate", model, one, two)
+    assert found.text == nmt("translate", model, "-", stdin=text_of(SENTENCES[:5])).text
+
+
+def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
+    good, bad = write("a.en", text_of(SENTENCES[:2])), write("b.en", b"ok\n\xff\n")
+    assert nmt("translate", model, bad, "--out", "x.fr").code == 1
+    assert not list(tmp_path.glob("*x.fr*"))
+    result = nmt("translate", model, good, "--out", "x.fr")
+    assert result.code == 0 and result.out == b""
+    before = (tmp_path / "x.fr").read_bytes()
+    assert before == nmt("translate", model, good).out
+    assert_user_error(nmt("translate", model, bad, "--out", "x.fr"), "x.fr exists", "--force")
+    assert_user_error(nmt("translate", model, bad, "--out", "no/x.fr"), "there is no folder no")
+    assert (tmp_path / "x.fr").read_bytes() == before
+
+
+def test_no_control_character_leaves_in_jsonl(nmt, model):
+    result = nmt("translate", model, "--format", "jsonl", stdin="the\u2028cat\x85 sees\x7f.\n".encode())
+    assert json.loads(result.text)["source"] == "the\u2028cat\x85 sees\x7f."
+    assert all(
+        character == "\n" or unicodedata.category(character)[0] not in "CZ" or character == " "
+        for character in result.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vocab.json", b"[]"),
+        ("vocab.json", b'{"joint": true}'),
+        ("vocab.json", b'{"joint": true, "normalization": "nfx"}'),
+        ("joint.model", b""),
+        ("joint.model", b"x"),
+    ],
+)
+def test_a_damaged_vocabulary_is_named(nmt, model, tmp_path, name, content):
+    shutil.copytree(model / "model", tmp_path / "copy")
+    (tmp_path / "copy/vocab" / name).write_bytes(content)
+    assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "the vocabulary in", "damaged")
+
+
+@pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])
+def test_no_model(nmt, name, message):
+    assert_user_error(nmt("translate", name), message)

@@ -1,0 +1,228 @@
+"""Placeholders, tags, URLs, numbers, emoji and unknown words survive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.checks import assert_user_error
+from support.small_language import ENGINES, SENTENCES, text_of
+
+from nmt_cli.model.build import build_model
+from nmt_cli.recipe.schema import Rnn
+from nmt_cli.store.checkpoint import load_model, save_model
+from nmt_cli.translate.protect import lost, protected, put_back, take_out
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_something_is_lost_inside_a_word(nmt, model, trained, engine):
+    """Half a word can have more pieces than the whole one, and the gap lies behind them."""
+    encode = trained.vocab.source.encode
+    words = sorted({word for line in SENTENCES for word in line.strip(".?").split() if word.isalpha()})
+    cuts = [
+        (word, at) for word in words for at in range(1, len(word)) if len(encode(word[:at])) > len(encode(word)) + 1
+    ]
+    assert cuts
+    lines = [f"{word[:at]}&shy;{word[at:]}" for word, at in cuts[:20]]
+    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    assert all("&shy;" in line for line in result.text.splitlines())
+
+
+def test_marks_alone_are_copied(nmt, model):
+    """The model would make up a sentence."""
+    lines = ["...", "!", "-", "?!", '"']
+    result = nmt("translate", model, "--format", "jsonl", stdin=text_of(lines))
+    entries = [json.loads(line) for line in result.text.splitlines()]
+    assert [entry["translation"] for entry in entries] == lines
+    assert all(entry["flags"] == ["copied"] for entry in entries)
+
+
+SURVIVORS = [
+    "{name}",
+    "%1$s",
+    "%(x)d",
+    "<b>",
+    "</b>",
+    "https://a.b/c?d=e&f",
+    "me@x.org",
+    "😀👍🏽",
+    "北京",
+    "Zoë-Ŵ",
+    "12,345.67",
+    "⁇",
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_everything_survives(nmt, model, engine):
+    lines = [f"the {thing} sees the dog near {thing} today." for thing in SURVIVORS]
+    lines += [" ".join(SURVIVORS), "see <a href='x y'>the cat</a>, {0} and {1}!"]
+    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
+    assert result.code == 0, result.err
+    for thing, line in zip(SURVIVORS, result.text.splitlines(), strict=False):
+        assert line.count(thing) >= 2, (thing, line)
+    assert all(thing in result.text.splitlines()[-2] for thing in SURVIVORS)
+    assert all(thing in result.text.splitlines()[-1] for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
+
+
+def test_without_protection_the_model_is_alone(nmt, model):
+    result = nmt("translate", model, "--no-protect", stdin="the {name} sees 北京.\n".encode())
+    assert result.code == 0 and "北京" not in result.text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Hello {name}!", ["{name}"]),
+        ("100 % sure, 50% off, %d of %5.2f", ["100 %", "50%", "%d", "%5.2f"]),
+        ("Go to https://x.org/a_(b)?c=1.", ["https://x.org/a_(b)?c=1"]),
+        ("mail a.b+c@d-e.org, now", ["a.b+c@d-e.org"]),
+        ("a < b and b > c", []),
+        ("x &amp; y &#39; & z", ["&amp;", "&#39;"]),
+        ("in 1999 at 10:30 there were 3 cats, B2B", ["1999", "10:30"]),
+        ("in the 1990s at -5 °C, 7% of 3 cats", ["1990s", "-5 °C", "7%"]),
+        ("a 50mm lens of 1920x1080, (10km)", ["50mm", "1920x1080", "10km"]),
+        ("请访问https://example.com/a，联系joe@x.org获取帮助", ["https://example.com/a", "joe@x.org"]),
+        ("会议于2024年12月25日举行，版本1.2.3", ["2024", "12", "25", "1.2.3"]),
+        ("reads “https://a.b/c” (or https://a.b/d)…", ["https://a.b/c", "https://a.b/d"]),
+        ("%" + "0" * 20_000, ["0" * 20_000]),  # not in quadratic time
+        ("Zoë saw 北京 today", ["Zoë", "北京"]),
+        ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
+        ("@user likes #nmt", ["@user", "#nmt"]),
+        ("no trouble here.", []),
+        ("%lu of %lld or %zu and %{name}", ["%lu", "%lld", "%zu", "%{name}"]),
+        ("ftp://a.b/c, file:///x mailto:a@b.de", ["ftp://a.b/c", "file:///x", "mailto:a@b.de"]),
+        ("press 1\ufe0f\u20e3 now", ["1\ufe0f\u20e3"]),
+    ],
+)
+def test_what_is_protected(text, wanted):
+    assert [span.wanted for span in protected(text, lambda character: character not in "ë北京")] == wanted
+
+
+def test_a_number_may_be_written_otherwise():
+    (span,) = protected("1,234.50 euros", lambda _: True)
+    assert span.count_in("1.234,50 Euro") == 1 and span.count_in("1 234,50") == 1
+    assert span.count_in("1.234") == 0 and span.count_in("91.234,50") == 0
+    for text in ("call 030 1234 5678 now", "In 1999 12 cats came", "10km, 12th, 250 ml"):
+        spans = protected(text, lambda _: True)
+        assert len(spans) > 1 and all(span.count_in(text) == 1 for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "attention", "expected"),
+    [
+        # the translation word for word, so attention is the identity
+        ("see {x} now .", "voir maintenant .", "identity", "voir {x} maintenant ."),
+        ("{x} see now", "voir maintenant", "identity", "{x} voir maintenant"),
+        ("see now {x}", "voir maintenant", "identity", "voir maintenant {x}"),
+        ("see <b>now</b> .", "voir maintenant .", "identity", "voir <b>maintenant</b> ."),
+        # the mark at the end attends to anything, as it does in real models, and still comes last
+        ("see now {x} .", "voir maintenant .", "first", "voir maintenant {x} ."),
+        # ... the other way round
+        ("see now {x} .", "maintenant voir .", "swapped", "maintenant voir {x} ."),
+        # a mark beside it in the source, and a word here, or the same mark ("+": part of the word before)
+        ('see "{x}" now', "voir alors maintenant", "identity", "voir alors {x} maintenant"),
+        ('see " {x}" now', "voir « maintenant", "identity", "voir « {x} maintenant"),
+        ("see now {x}.", "voir maintenant +.", "identity", "voir maintenant {x}."),
+        ("see ({x}) now", "voir ( +) maintenant", "identity", "voir ({x}) maintenant"),
+        ("see {x} or {y} now.", "voir maintenant ou +.", "late", "voir maintenant ou {x} {y}."),
+        ("see un{x} now", "voir in maintenant", "identity", "voir in{x} maintenant"),
+    ],
+)
+def test_where_things_are_put_back(source, target, attention, expected):
+    rest, gaps = take_out(source, protected(source, lambda _: True))
+    pieces = ["▁" + word if word[0] != "+" else word[1:] for word in target.split()]
+    weights = np.eye(len(pieces), len(rest.split()) + 1)
+    if attention == "swapped":
+        weights[[0, 1]] = weights[[1, 0]]
+    if attention == "late":
+        weights[:-1] = np.eye(1, weights.shape[1])
+    if attention == "first":
+        weights[-1] = weights[0]
+    boundaries = [len(rest[: gap.at].split()) for gap in gaps]
+    assert put_back(pieces, weights, gaps, boundaries, lambda word: word.text) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("see https://x.org and https://x.org/a", "voir https://x.org/a", ["https://x.org"]),
+        ("see https://x.org and https://x.org/a", "voir https://x.org/a https://x.org", []),
+        ("<b>cat</b> {x}", "chat</b> {x}", ["<b>", "</b>"]),  # all tags, to keep their order
+        ("{x} and {x}", "{x}", ["{x}", "{x}"]),
+        ("1,000 and 12", "1 000 et 12", []),
+        ("at -12 and -3.5", "à 12 et -3,5", ["-12"]),
+        ("at -12", "à \u221212", []),
+        ("from 10-12", "de 10 à 12", []),
+        ("in v1.2.3", "en v1 2.3", ["v1.2.3"]),
+        ("1.5 at 12:30", "15 à 1230", ["1.5", "12:30"]),
+        ("1.5 at 12:30", "1,5 à 12.30", []),
+        ("15 men", "15,5 hommes", ["15"]),
+        ("in the 1990s, -5 °C", "aux années 1990, 5 °C", ["-5 °C"]),
+        ("3 %", "3 pour cent", []),
+    ],
+)
+def test_what_is_lost(source, translation, expected):
+    assert [span.wanted for span in lost(protected(source, lambda _: True), translation)] == expected
+
+
+def test_a_forced_prefix_stays_in_front():
+    source = "😀 the cat"
+    _, gaps = take_out(source, protected(source, lambda _: True))
+    pieces = ["▁le", "▁chat"]
+    for prefix, expected in enumerate(["😀 le chat", "le 😀 chat", "le chat 😀"]):
+        assert put_back(pieces, np.eye(2, 3), gaps, [0], lambda word: word.text, prefix) == expected
+
+
+def test_tags_stay_in_their_order():
+    """Whatever the model attends to."""
+    random = np.random.default_rng(1)
+    rest, gaps = take_out("see <b>the cat</b> now", protected("see <b>the cat</b> now", lambda _: True))
+    boundaries = [len(rest[: gap.at].split()) for gap in gaps]
+    for _ in range(50):
+        weights = random.dirichlet([0.3] * 5, 4)
+        text = put_back(["▁a", "▁b", "▁c", "▁d"], weights, gaps, boundaries, lambda word: word.text)
+        assert text.index("<b>") < text.index("</b>")
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "expected"),
+    [
+        ("see x\u0302 now", "\u0302", ["x\u0302"]),  # an accent and its letter
+        ("learn C# now", "#", ["C#"]),
+        ("at 15 °C now", "°", ["°C"]),
+        ("AT&T, it is", "&", ["AT&T"]),
+        ("a “word” here", "“”", ["“", "”"]),  # marks that stand by a word are no part of it
+        ("Müller-Lüdenscheidt is", "ü", ["Müller-Lüdenscheidt"]),
+        ("the ▁ cat", "▁", ["▁"]),
+    ],
+)
+def test_what_an_unknown_character_belongs_to(text, unknown, expected):
+    spans = protected(text, lambda character: character not in unknown)
+    assert [span.wanted for span in spans if not span.number] == expected
+
+
+def test_the_mark_of_the_vocabulary_for_a_space_survives(nmt, model):
+    assert "▁" in nmt("translate", model, stdin="the ▁ cat sees the dog.\n".encode()).text
+
+
+def test_unknown_characters_by_the_thousand_are_one_span():
+    assert [span.wanted for span in protected("a " + "北" * 100_000, lambda c: c != "北")] == ["北" * 100_000]
+
+
+def test_a_model_without_attention(nmt, model, tmp_path):
+    """What it loses is put back word by word, and a glossary works so too; alignments it has none."""
+    trained = load_model(model)
+    config = Rnn(dim=32, attention="none", encoder_layers=1, decoder_layers=1)
+    torch.manual_seed(1)
+    weights = build_model(config, *trained.vocab.sizes).state_dict()
+    save_model(tmp_path / "rnn", weights, replace(trained.recipe, model=config), model / "model/vocab", {})
+    (tmp_path / "terms.tsv").write_text("cat\tminou\n")
+    result = nmt("translate", tmp_path / "rnn", "--glossary", tmp_path / "terms.tsv", stdin=b"the cat {x} sees 1234.\n")
+    assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
+    refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
+    assert_user_error(refused, "no attention to align words by")
