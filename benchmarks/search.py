@@ -32,7 +32,7 @@ from nmt_cli.model.base import Seq2Seq, select
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.beam import search
-from nmt_cli.search.contract import SearchOptions, longest
+from nmt_cli.search.contract import SearchOptions, length_limit
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.malloc import keep_freed_memory
@@ -74,7 +74,7 @@ def textbook(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
     ids = torch.full((count * width, 1), BOS)
     totals = torch.full((count, width), -math.inf)
     totals[:, 0] = 0
-    limits = [longest(int(n), 0, options) for n in ((src != PAD) & (src != EOS)).sum(1)]
+    limits = [length_limit(int(n), 0, options) for n in ((src != PAD) & (src != EOS)).sum(1)]
     ended: list[list[tuple[float, int]]] = [[] for _ in limits]
     for length in range(1, max(limits) + 1):
         logits, _, state = model.step(ids[:, -1], memory, state)

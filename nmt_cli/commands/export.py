@@ -50,7 +50,8 @@ def export(
     if folder.exists() and not ours and any(folder.iterdir()):
         raise NmtError(f"{folder} holds something else than an exported model", "name another folder")
 
-    from nmt_cli.export.formats import to_ctranslate2, to_hf
+    from nmt_cli.export.ctranslate2 import to_ctranslate2
+    from nmt_cli.export.hf import to_hf
     from nmt_cli.store.checkpoint import load_model
 
     trained = load_model(model)

@@ -120,7 +120,7 @@ def translate(
 
     from nmt_cli.errors import NmtError
     from nmt_cli.recipe.schema import Rnn
-    from nmt_cli.search.choose import EngineWish, start_workers
+    from nmt_cli.search.choose import EngineOptions, start_workers
     from nmt_cli.search.contract import options_of
     from nmt_cli.store.model_folder import open_model
     from nmt_cli.translate.glossary import load_glossary
@@ -169,7 +169,7 @@ def translate(
     check_sampling(options)
     terms = load_glossary(glossary, vocab.normalization) if glossary else None
     rows = read_rows(inputs or [], prefix_file or target, score_only and target is None, shard)
-    wish = EngineWish(engine.value, type, device.value, workers)
+    wish = EngineOptions(engine.value, type, device.value, workers)
     with (
         open_output(out, force) as stream,
         start_workers(folder, tuple(ensemble or ()), options, wish) as started,

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from nmt_cli.search.beam import Step
-from nmt_cli.search.contract import SearchOptions, length_normalised
+from nmt_cli.search.contract import SearchOptions, length_normalized
 from nmt_cli.text.vocab import EOS
 
 
@@ -36,7 +36,7 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
     for length, step in enumerate(steps, 1):
         nodes = [
             Node(piece(token), beam[row], last, total, ended=token == EOS)
-            for row, token, last, total in zip(step.rows, step.tokens, step.last, step.total, strict=True)
+            for row, token, last, total in zip(step.rows, step.tokens, step.logprobs, step.totals, strict=True)
         ]
         # Where fewer than a beamful can go on, the places left are filled with what cannot.
         for node in [nodes[c] for c in step.kept if not nodes[c].ended] + [nodes[c] for c in step.ended]:
@@ -44,7 +44,7 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
                 node.parent.children.append(node)  # type: ignore[union-attr]
         for c in step.ended:
             above: Node | None = nodes[c]
-            score = length_normalised(nodes[c].total, length, alpha)
+            score = length_normalized(nodes[c].total, length, alpha)
             while above is not None:
                 above.best = max(above.best, score)
                 above = above.parent

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.model.base import Seq2Seq, Tensors, among_words, select
-from nmt_cli.search.contract import Hypothesis, SearchOptions, length_normalised, longest
+from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 NEVER = float("-inf")
@@ -60,7 +60,7 @@ class _Sentence:
         if not math.isinf(options.patience) and len(self.ended) >= options.enough(options.patience):
             return True
         worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
-        return length_normalised(best_open, self.limit, options.alpha) <= worst
+        return length_normalized(best_open, self.limit, options.alpha) <= worst
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
         best = sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
@@ -86,8 +86,8 @@ class Step:
 
     rows: list[int]  # which of the hypotheses kept by the step before it continues
     tokens: list[int]
-    last: list[float]  # log p of the token
-    total: list[float]  # log p of the whole
+    logprobs: list[float]  # log p of the token
+    totals: list[float]  # log p of the whole
     # Candidates that stay open; in this order they are the rows of the next step. If there are too few, those that end
     # or are impossible fill the places.
     kept: list[int]
@@ -176,7 +176,7 @@ def _sentences(
     for length, prefix, number in zip(pieces, prefixes, numbers, strict=True):
         if {PAD, BOS, EOS} & set(prefix):
             raise ValueError(f"a prefix is made of ordinary pieces, not of {list(prefix)}")
-        limit = longest(length, len(prefix), options)
+        limit = length_limit(length, len(prefix), options)
         draws = uniform(limit, options.n_best, options.seed, number) if options.sample else []
         sentences.append(_Sentence(limit, prefix, draws))
     return sentences
@@ -202,7 +202,7 @@ def _step(
     logps, crosses = [], []
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
-        logits = penalise(among_words(logits.float()), ids[:, 1:], options.repetition_penalty)
+        logits = penalize(among_words(logits.float()), ids[:, 1:], options.repetition_penalty)
         if UNK in options.forbidden:  # the others share its probability, as CTranslate2 has it
             logits[:, UNK] = NEVER
         logps.append(logits.log_softmax(1))
@@ -214,7 +214,7 @@ def _step(
     return torch.stack(logps).logsumexp(0) - math.log(len(models)), attention
 
 
-def penalise(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
+def penalize(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
     """Tokens written before: positive logits are divided by the penalty, negative ones multiplied."""
     if penalty == 1 or not ids.size(1):
         return logits
@@ -350,7 +350,7 @@ def _set_aside(
     columns = found["ids"].tolist(), found["logprobs"].tolist(), totals.flatten()[places].tolist()
     attention = found["attention"].cpu().numpy() if "attention" in found else [None] * len(ended)
     for (b, _), ids, logprobs, total, weights in zip(ended, *columns, attention, strict=True):
-        score = length_normalised(total, len(logprobs), alpha)
+        score = length_normalized(total, len(logprobs), alpha)
         finished = len(logprobs) < alive[b].limit
         alive[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
 

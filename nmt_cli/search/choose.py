@@ -16,7 +16,7 @@ from nmt_cli.store.model_folder import ModelFolder
 
 
 @dataclass(frozen=True)
-class EngineWish:
+class EngineOptions:
     """What the user asked for; auto and 0 leave the choice to us."""
 
     name: str = "auto"
@@ -27,7 +27,7 @@ class EngineWish:
 
 @contextmanager
 def start_workers(
-    folder: ModelFolder, ensemble: tuple[Path, ...], options: SearchOptions, wish: EngineWish
+    folder: ModelFolder, ensemble: tuple[Path, ...], options: SearchOptions, wish: EngineOptions
 ) -> Iterator[Workers]:
     if wish.type not in TYPES:
         raise NmtError(f"--type {wish.type} is none of {', '.join(TYPES)}", "auto keeps what was exported")
@@ -51,7 +51,7 @@ def start_workers(
         workers.close()
 
 
-def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineWish) -> bool:
+def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineOptions) -> bool:
     """Is it CTranslate2? An error if it must be and cannot."""
     if wish.name == "torch":
         if wish.type not in ("auto", "float32"):

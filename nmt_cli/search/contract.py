@@ -134,11 +134,11 @@ def rescored(engine: Engine, request: Request, best: Hypothesis, options: Search
     (scored,) = engine.score([(request.source, best.ids)], options.alpha)
     logprobs = (*([0.0] * request.free), *scored.token_logprobs[request.free :])
     total = sum(logprobs)
-    score = length_normalised(total, len(logprobs), options.alpha)
+    score = length_normalized(total, len(logprobs), options.alpha)
     return replace(best, score=score, logprob=total, token_logprobs=logprobs)
 
 
-def longest(pieces: int, prefix: int, options: SearchOptions) -> int:
+def length_limit(pieces: int, prefix: int, options: SearchOptions) -> int:
     """L: tokens that a translation of so many source pieces may have, EOS included. A prefix always has room."""
     limit = int(options.max_ratio * pieces) + options.max_extra
     if options.max_length:
@@ -146,6 +146,6 @@ def longest(pieces: int, prefix: int, options: SearchOptions) -> int:
     return max(limit, prefix + 1)
 
 
-def length_normalised(logprob: float, length: int, alpha: float) -> float:
+def length_normalized(logprob: float, length: int, alpha: float) -> float:
     """The score: of so many tokens, EOS counted."""
     return logprob / length**alpha

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.errors import NmtError
-from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalised, longest, rescored
+from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, length_normalized, rescored
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 
 TYPES = ("auto", "float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
@@ -69,7 +69,7 @@ class CTranslate2Engine:
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        limits = [longest(len(request.source), len(request.prefix), options) for request in requests]
+        limits = [length_limit(len(request.source), len(request.prefix), options) for request in requests]
         found = self._translate(requests, options, max(limits))
         for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
             # The limit is the batch's longest, for CTranslate2 knows only one. Who reached his own, EOS counted, is
@@ -156,7 +156,7 @@ class CTranslate2Engine:
         for (_, target), result in zip(pairs, results, strict=True):
             logprobs = tuple(result.log_probs)
             total = sum(logprobs)
-            score = length_normalised(total, len(logprobs), alpha)
+            score = length_normalized(total, len(logprobs), alpha)
             scored.append(Hypothesis(tuple(target), score, total, logprobs, finished=True))
         return scored
 

@@ -13,7 +13,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.model.base import among_words
 from nmt_cli.model.device import choose_device
 from nmt_cli.search.beam import search
-from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalised, rescored
+from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalized, rescored
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import PAD
 
@@ -62,6 +62,6 @@ class TorchEngine:
         for (_, target), row, real in zip(pairs, mean.tolist(), (tgt_out != PAD).sum(1).tolist(), strict=True):
             logprobs = tuple(row[:real])
             total = sum(logprobs)
-            score = length_normalised(total, len(logprobs), alpha)
+            score = length_normalized(total, len(logprobs), alpha)
             scored.append(Hypothesis(tuple(target), score, total, logprobs, finished=True))
         return scored

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from nmt_cli.data.batches import Batch, BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
-from nmt_cli.export.formats import to_ctranslate2
+from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import exclusive, new_folder, replace_file
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model

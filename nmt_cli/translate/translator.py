@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 
 from nmt_cli.errors import NmtError
-from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalised
+from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalized
 from nmt_cli.search.workers import Job, Workers
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
@@ -50,7 +50,7 @@ class Output:
     alignment: tuple[tuple[int, int], ...] = ()  # words of source and target
 
     def score(self, alpha: float) -> float:
-        return length_normalised(self.logprob, self.length, alpha) if self.length else 0.0
+        return length_normalized(self.logprob, self.length, alpha) if self.length else 0.0
 
 
 @dataclass

@@ -11,7 +11,7 @@ from support.checks import assert_user_error
 from support.small_language import SENTENCES, TEST
 from support.small_models import briefly_trained
 
-from nmt_cli.export.formats import to_hf
+from nmt_cli.export.hf import to_hf
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.recipe.schema import Transformer

@@ -25,7 +25,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli.errors import NmtError
-from nmt_cli.export.formats import to_ctranslate2, to_hf
+from nmt_cli.export.ctranslate2 import to_ctranslate2
+from nmt_cli.export.hf import to_hf
 from nmt_cli.model.build import build_model
 from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.model.transformer import sinusoids

@@ -10,7 +10,7 @@ import torch
 from support.small_language import SENTENCES
 from support.small_models import briefly_trained
 
-from nmt_cli.export.formats import to_ctranslate2
+from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.search.contract import Request, SearchOptions
 from nmt_cli.search.ct2_engine import CTranslate2Engine
 from nmt_cli.search.torch_engine import TorchEngine

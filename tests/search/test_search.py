@@ -21,7 +21,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.beam import search, top_of
-from nmt_cli.search.contract import Hypothesis, SearchOptions, length_normalised, longest
+from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 VOCAB = 7
@@ -165,7 +165,7 @@ def brute_force(
     """All sequences that end with EOS within the limit, best first, with their scores."""
     src = unpadded(row)
     found = []
-    limit = longest(src.size(1) - 1, len(prefix), options)
+    limit = length_limit(src.size(1) - 1, len(prefix), options)
     for length in range(limit):
         ids = [ids for ids in itertools.product(ORDINARY, repeat=length) if ids[: len(prefix)] == prefix]
         ids = [i for i in ids if allowed(i)]
@@ -203,7 +203,7 @@ def test_every_part_of_a_hypothesis(model):
             logprobs = token_logprobs([model], src, [hypothesis.ids])[0].tolist()
             assert hypothesis.token_logprobs == pytest.approx(logprobs, abs=1e-5)
             assert hypothesis.logprob == pytest.approx(sum(logprobs), abs=1e-5)
-            assert hypothesis.score == length_normalised(hypothesis.logprob, len(logprobs), 0.6)
+            assert hypothesis.score == length_normalized(hypothesis.logprob, len(logprobs), 0.6)
             assert hypothesis.finished == (len(logprobs) < src.size(1) - 1 + 2)
             with torch.no_grad():
                 _, weights = model.decode(torch.tensor([[BOS, *hypothesis.ids]]), model.encode(src), attention=True)
@@ -227,7 +227,7 @@ def test_an_exhaustive_list_has_nothing_else(model):
 def narrow_beam(model: Seq2Seq, row: Tensor, options: SearchOptions) -> list[tuple[tuple[int, ...], float]]:
     """Beam search as one would explain it: lists, no batch, no state, and no stop by proof."""
     src = unpadded(row)
-    limit = longest(src.size(1) - 1, 0, options)
+    limit = length_limit(src.size(1) - 1, 0, options)
     beam: list[tuple[int, ...]] = [()]
     ended: list[tuple[tuple[int, ...], float]] = []
     with torch.no_grad():
@@ -617,7 +617,7 @@ def test_top_of_is_topk(size, k):
     ],
 )
 def test_longest(pieces, prefix, settings, expected):
-    assert longest(pieces, prefix, SearchOptions(**settings)) == expected
+    assert length_limit(pieces, prefix, SearchOptions(**settings)) == expected
 
 
 def test_a_diverged_model_says_nothing(model):
