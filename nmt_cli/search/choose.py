@@ -31,7 +31,7 @@ def start_workers(
 ) -> Iterator[Workers]:
     if wish.type not in TYPES:
         raise NmtError(f"--type {wish.type} is none of {', '.join(TYPES)}", "auto keeps what was exported")
-    fast = _fast(folder, len(ensemble) + 1, options, wish)
+    fast = uses_ctranslate2(folder, len(ensemble) + 1, options, wish)
     engine: Engine
     if fast:
         device = _device(wish.device)
@@ -51,8 +51,8 @@ def start_workers(
         workers.close()
 
 
-def _fast(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineOptions) -> bool:
-    """Is it CTranslate2? An error if it must be and cannot."""
+def uses_ctranslate2(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineOptions) -> bool:
+    """Does CTranslate2 translate with these options? An error if the user insists on CTranslate2 and it cannot."""
     if wish.name == "torch":
         if wish.type not in ("auto", "float32"):
             raise NmtError(f"the torch engine has no --type {wish.type}", "--engine ctranslate2, or leave --type out")
