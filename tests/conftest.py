@@ -7,6 +7,7 @@ import os
 # One thread per process: the tests run on all cores already, and threads that wait for each other burn them.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,9 @@ import pytest
 from support.checks import Result
 from support.forked import Forked
 from support.small_language import sentences
+
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that: Ctrl-C tests would wait forever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,7 @@ def report_text(report: Report) -> str:
     """The same as plain text."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False)
+    console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False, markup=False, emoji=False)
     console.print(show_report(report))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]
 
@@ -123,15 +123,15 @@ def _lengths(report: Report) -> Table:
 
 
 def _examples(report: Report) -> Table:
+    from rich.text import Text
+
     table = new_table("rule", "line", "source and target", title="Dropped, for example")
     table.columns[2].justify = "left"
     table.columns[2].overflow = "fold"
     for example in report.examples:
-        table.add_row(example.rule, f"{example.line:,}", f"{_short(example.source)}\n{_short(example.target)}")
+        table.add_row(example.rule, f"{example.line:,}", Text(f"{_short(example.source)}\n{_short(example.target)}"))
     return table
 
 
 def _short(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") or "(blank)"
+    return (text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") or "(blank)"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Train, Translate, Vocab, keys_of
 from nmt_cli.text.lines import write_text
@@ -55,13 +55,13 @@ def default_text(key: Key) -> str:
 def key_tables() -> RenderableType:
     parts: list[RenderableType] = []
     for _, about, keys in sections():
-        table = Table(box=None, pad_edge=False, title=escape(about), title_justify="left", title_style="bold")
+        table = Table(box=None, pad_edge=False, title=Text(about, style="bold"), title_justify="left")
         table.add_column("key", no_wrap=True)
         table.add_column("default", style="dim")
         table.add_column("type", style="dim")
         table.add_column("meaning")
         for key in keys:
-            table.add_row(key.name, escape(default_text(key)), escape(type_name(key)), escape(key.doc))
+            table.add_row(key.name, Text(default_text(key)), Text(type_name(key)), Text(key.doc))
         parts += [table, ""]
     return Group(*parts[:-1])
 

@@ -1,56 +1,59 @@
-"""What a person sees: results on stdout, everything else on stderr, colour and motion only on a terminal."""
+"""Consoles and progress bars. Results go to stdout, everything else to stderr; only terminals get color and motion."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-_PIPED_WIDTH = 100  # of tables that go to a file or pipe, where there is no width to ask for
+ShowProgress = Callable[[str, int, int], None]  # (name of the stage, items done, items in total; 0: unknown)
+_WIDTH_WITHOUT_TERMINAL = 100  # columns of a table that goes to a file or a pipe
 
 
 def output() -> Console:
-    """For results."""
+    """The console for results: stdout."""
     return _console(sys.stdout.isatty(), stderr=False)
 
 
 def messages() -> Console:
-    """For everything else."""
+    """The console for everything that is not a result: stderr."""
     return _console(sys.stderr.isatty(), stderr=True)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Work does not end with whoever reads about it, only with whoever reads its results."""
+        """A closed stderr pipe is ignored; a closed stdout pipe ends the command."""
         if not self.stderr:
             super().on_broken_pipe()
         self.quiet = True
 
 
 def say(text: str) -> None:
-    """A line beside the results, which do not end with whoever reads it, nor with a stream that is closed."""
+    """Print one line to stderr. A closed stderr is ignored."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _console(terminal: bool, stderr: bool) -> Console:
-    # highlight off: rich must not colour every number it meets. soft_wrap is the caller's choice.
     return _Console(
         stderr=stderr,
+        # rich must not change text: no colored numbers, no [tags] and no :names: of emoji in a user's paths and lines.
         highlight=False,
-        width=None if terminal else _PIPED_WIDTH,
+        markup=False,
+        emoji=False,
+        width=None if terminal else _WIDTH_WITHOUT_TERMINAL,
         no_color=not terminal or None,
-        # FORCE_COLOR makes rich take a file for a terminal, and draw progress bars in it.
+        # With FORCE_COLOR set, rich takes a file for a terminal and would draw progress bars in it.
         force_terminal=False if stderr and not terminal else None,
     )
 
 
 @contextmanager
-def stages() -> Iterator:
-    """Yields show(stage, done, total): one progress bar per stage on a terminal, nothing otherwise."""
+def stages() -> Iterator[ShowProgress]:
+    """Yield a function that draws one progress bar per stage. Without a terminal the function draws nothing."""
     console = messages()
     if not console.is_terminal:
         yield lambda stage, done, total: None
@@ -63,7 +66,7 @@ def stages() -> Iterator:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks: dict = {}
+        tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

@@ -1,15 +1,15 @@
-"""Tables of this toolkit: first column to the left, numbers to the right, hardly any lines."""
+"""Tables without lines: the first column is flush left, the other columns are flush right."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # rich is imported where something is table: the processes that clean and encode draw nothing
+if TYPE_CHECKING:  # rich is imported only when a table is made: worker processes import this module and draw nothing
     from rich.table import Table
 
 
 def new_table(*columns: str, title: str = "") -> Table:
-    """An empty table; change `columns[n].justify` for text that stands further right."""
+    """An empty table with these column heads. For a text column, set `columns[n].justify = "left"`."""
     from rich.table import Table
 
     table = Table(
