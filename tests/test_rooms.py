@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# The table of rooms, from the bottom to the top. A folder of nmt_cli/ is a room, and so is each file beside the folders.
+# The table of rooms, from the bottom up. A folder of nmt_cli/ is a room, and so is each file beside the folders.
 # Every room may import itself, nmt_cli.errors, and names such as __version__ from nmt_cli itself.
 # An entry is a whole room ("text") or one module of a room ("text.vocab").
 # The rooms above `store` list the small rooms that they use (recipe, text, files, parallel, terminal) in full: they
