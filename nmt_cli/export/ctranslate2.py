@@ -45,7 +45,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.decoder.embeddings.weight = _array(target.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
     no_words = torch.zeros(len(model.output_weight))
-    no_words[[PAD, BOS]] = _NEVER  # as model/base.py has it in `among_words`
+    no_words[[PAD, BOS]] = _NEVER  # as model/base.py has it in `forbid_pad_and_bos`
     spec.decoder.projection.bias = _array(no_words)
     for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
         side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))

@@ -23,7 +23,7 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from nmt_cli.errors import NmtError
-from nmt_cli.model.base import among_words
+from nmt_cli.model.base import forbid_pad_and_bos
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.search.beam import Step, search
@@ -145,7 +145,7 @@ def inspect(
 
     memory = model.encode(torch.tensor([src]), attention=True)
     logits, weights = model.decode(torch.tensor([[BOS, *tgt[:-1]]]), memory, attention=True)
-    logprob = among_words(logits[0].float()).log_softmax(1).gather(1, torch.tensor(tgt)[:, None]).sum()
+    logprob = forbid_pad_and_bos(logits[0].float()).log_softmax(1).gather(1, torch.tensor(tgt)[:, None]).sum()
 
     # To the source the decoder attends for what it is about to write, which ends with </s>; to itself, from what it
     # has read to what it has read, which begins with <s>.

@@ -26,7 +26,7 @@ def select(tensors: Tensors, rows: Tensor) -> Tensors:
     return {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
 
 
-def among_words(logits: Tensor) -> Tensor:
+def forbid_pad_and_bos(logits: Tensor) -> Tensor:
     """logits (...,V) with nothing left for PAD and BOS, which are no words: label smoothing gives them a share, as it
     does to everything. They are overwritten."""
     logits[..., [PAD, BOS]] = float("-inf")
@@ -89,7 +89,7 @@ class Seq2Seq(nn.Module):
         """(length,D): what is added to the embeddings of a source to say where they stand; None: no such thing."""
         return None
 
-    def met(self, name: str) -> tuple[float, float]:
+    def uses_per_token(self, name: str) -> tuple[float, float]:
         """How often a source token and a target token are multiplied with a parameter, for the count of FLOPs.
 
         Not asked of embeddings and positions, which are looked up, and of `output_weight`, which target tokens meet.

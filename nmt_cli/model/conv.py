@@ -81,7 +81,7 @@ class Conv(EmbeddingSeq2Seq):
                 case nn.Embedding():
                     initialise_embedding(module, 0.1)
 
-    def met(self, name: str) -> tuple[float, float]:
+    def uses_per_token(self, name: str) -> tuple[float, float]:
         return (1.0, 0.0) if name.startswith("encoder") else (0.0, 1.0)
 
     def positions(self, length: int) -> Tensor:

@@ -85,7 +85,7 @@ class DecoderOnly(EmbeddingSeq2Seq):
         self.norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
         initialise(self, dim)
 
-    def met(self, name: str) -> tuple[float, float]:
+    def uses_per_token(self, name: str) -> tuple[float, float]:
         if name.startswith("norm"):
             return 0.0, 1.0
         if not name.startswith(f"layers.{len(self.layers) - 1}."):

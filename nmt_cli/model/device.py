@@ -1,7 +1,8 @@
-"""Where and in which precision to compute, chosen by trial.
+"""The device and the precision of training. `train.precision = "auto"` is decided by a trial.
 
-A capability flag says what a processor claims; some claim bf16 and die of it (an illegal instruction, no exception), or
-are slower with it. So `auto` runs a few matrix products in a child process and believes only the clock.
+A capability flag says what a processor claims. Some processors claim bf16 and then crash on an illegal instruction,
+which Python cannot catch. Others are slower with bf16. So the trial runs a few matrix products in a child process and
+compares the times.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from nmt_cli.errors import NmtError
 Precision = Literal["fp32", "bf16", "fp16"]
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-_WORTH_IT = 1.15  # times faster than fp32, or it is not worth the lost digits
-_PATIENCE = 120  # seconds; a trial takes a few
+_MIN_SPEEDUP = 1.15  # a lower precision that is less than 15 % faster than fp32 is not worth the lost digits
+_TRIAL_TIMEOUT = 120  # seconds; a trial takes a few seconds
 
 
 @dataclass(frozen=True)
 class Compute:
-    """The device, the precision, and the reason for it in a few words."""
+    """The device, the precision, and the reason for the precision in a few words."""
 
     device: torch.device
     precision: Precision
@@ -39,22 +40,25 @@ class Compute:
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    said = str(error)  # by the CPU's allocator, by MPS
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said or "out of memory" in said
+    """Whether memory ran out. CUDA has a class for that error; the CPU and MPS only have words for it."""
+    message = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in message or "out of memory" in message
 
 
 def choose_device(wanted: str) -> torch.device:
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """`wanted` is "auto", "cuda", "mps" or "cpu"; "auto" takes the first of these three that the machine has."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = [name for name, is_available in available.items() if is_available]
     if wanted == "auto":
-        return torch.device(next(name for name, available in there.items() if available))
-    if not there[wanted]:
-        usable = ", ".join(name for name, available in there.items() if available)
-        raise NmtError(f"the device {wanted} is not there on this machine", f"usable: {usable}")
+        return torch.device(usable[0])
+    if wanted not in usable:
+        raise NmtError(f"this machine has no device {wanted}", f"choose one of: auto, {', '.join(usable)}")
     return torch.device(wanted)
 
 
 def choose_precision(wanted: str, device: torch.device) -> tuple[Precision, str]:
-    """The precision and why. A wish is granted only if a trial survives: training must not die of it hours later."""
+    """The precision, and the reason for it. A precision that the recipe names must pass the trial too, because
+    training would otherwise crash hours later."""
     if wanted == "fp32":
         return "fp32", "as the recipe says"
     if wanted != "auto":
@@ -62,22 +66,23 @@ def choose_precision(wanted: str, device: torch.device) -> tuple[Precision, str]
         if isinstance(outcome, str):
             raise NmtError(
                 f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
-                "use auto or fp32; a run that began so goes on elsewhere with --from RUN --out NEW",
+                "set train.precision to auto or fp32; to continue a run that began with another precision, "
+                "use --from RUN --out NEW",
             )
         return wanted, f"as the recipe says; {outcome:.2f}x the speed of fp32 in a trial"  # type: ignore[return-value]
-    candidate = _candidate(device)
-    if candidate is None:
-        return "fp32", "nothing faster is built into this processor"
-    outcome = _trial(device, candidate)
+    faster = _claimed_precision(device)
+    if faster is None:
+        return "fp32", "this processor has no faster precision"
+    outcome = _trial(device, faster)
     if isinstance(outcome, str):
-        return "fp32", f"{candidate} failed its trial: {outcome}"
-    if outcome < _WORTH_IT:
-        return "fp32", f"{candidate} ran at {outcome:.2f}x its speed in a trial"
-    return candidate, f"{outcome:.2f}x the speed of fp32 in a trial"
+        return "fp32", f"{faster} failed a trial: {outcome}"
+    if outcome < _MIN_SPEEDUP:
+        return "fp32", f"{faster} ran at {outcome:.2f}x the speed of fp32 in a trial"
+    return faster, f"{outcome:.2f}x the speed of fp32 in a trial"
 
 
-def _candidate(device: torch.device) -> Precision | None:
-    """What may be faster than fp32, if the flags are to be believed."""
+def _claimed_precision(device: torch.device) -> Precision | None:
+    """The precision that is faster than fp32 by the flags of the device; None if there is none."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
     if device.type == "cpu":
@@ -87,12 +92,12 @@ def _candidate(device: torch.device) -> Precision | None:
 
 
 def _trial(device: torch.device, precision: str) -> float | str:
-    """Speed relative to fp32, or what went wrong; in a process of its own, which may die."""
+    """The speed relative to fp32, or the reason for a failure."""
     command = [sys.executable, "-m", "nmt_cli.model.device", device.type, precision]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        return f"no answer in {_PATIENCE} s"
+        return f"no answer in {_TRIAL_TIMEOUT} s"
     if done.returncode < 0:
         import signal
 
@@ -100,11 +105,11 @@ def _trial(device: torch.device, precision: str) -> float | str:
     try:
         return float(done.stdout)
     except ValueError:
-        return (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return (done.stderr.strip().splitlines() or ["the trial process gave no reason"])[-1]
 
 
 def _seconds(device: torch.device, dtype: torch.dtype) -> float:
-    """The best of a few rounds of the products of a small training step."""
+    """The fastest of five rounds of matrix products as large as those of a small training step."""
     x = torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True)
     w = torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True)
     best = float("inf")
@@ -120,6 +125,6 @@ def _seconds(device: torch.device, dtype: torch.dtype) -> float:
     return best
 
 
-if __name__ == "__main__":  # the child of _trial
-    where = torch.device(sys.argv[1])
-    print(_seconds(where, torch.float32) / _seconds(where, TYPES[sys.argv[2]]))
+if __name__ == "__main__":  # the child process of _trial
+    trial_device = torch.device(sys.argv[1])
+    print(_seconds(trial_device, torch.float32) / _seconds(trial_device, TYPES[sys.argv[2]]))

@@ -89,7 +89,7 @@ class Rnn(EmbeddingSeq2Seq):
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=dim**-0.5)  # as if it were tied
 
-    def met(self, name: str) -> tuple[float, float]:
+    def uses_per_token(self, name: str) -> tuple[float, float]:
         """The bridge is crossed once per sentence; a score meets each head."""
         heads = self.attention.heads if self.attention is not None else 0
         if name.startswith("bridge"):

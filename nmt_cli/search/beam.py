@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nmt_cli.model.base import Seq2Seq, Tensors, among_words, select
+from nmt_cli.model.base import Seq2Seq, Tensors, forbid_pad_and_bos, select
 from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
@@ -202,7 +202,7 @@ def _step(
     logps, crosses = [], []
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
-        logits = penalize(among_words(logits.float()), ids[:, 1:], options.repetition_penalty)
+        logits = penalize(forbid_pad_and_bos(logits.float()), ids[:, 1:], options.repetition_penalty)
         if UNK in options.forbidden:  # the others share its probability, as CTranslate2 has it
             logits[:, UNK] = NEVER
         logps.append(logits.log_softmax(1))

@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.errors import NmtError
-from nmt_cli.model.base import among_words
+from nmt_cli.model.base import forbid_pad_and_bos
 from nmt_cli.model.device import choose_device
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalized, rescored
@@ -55,7 +55,7 @@ class TorchEngine:
         batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
         arrays = (batch.src, batch.tgt_in, batch.tgt_out)
         src, tgt_in, tgt_out = (torch.from_numpy(array).to(self.device) for array in arrays)
-        logits = [among_words(model(src, tgt_in).float()) for model in self.models]
+        logits = [forbid_pad_and_bos(model(src, tgt_in).float()) for model in self.models]
         logps = [one.log_softmax(2).gather(2, tgt_out[:, :, None]) for one in logits]
         mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
         scored = []

@@ -708,7 +708,7 @@ def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> fl
         if parameter is output:
             per_target += parameter.numel()
         elif "embedding" not in name and "positions" not in name:
-            by_source, by_target = model.met(name)
+            by_source, by_target = model.uses_per_token(name)
             per_source += by_source * parameter.numel()
             per_target += by_target * parameter.numel()
     return 6.0 * (per_source * source_tokens + per_target * target_tokens)

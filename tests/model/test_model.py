@@ -73,9 +73,6 @@ TRANSFORMERS = {"-".join(options.values()): small(**options) for options in OPTI
 every_model = parametrized(TRANSFORMERS | RNNS | CONVS | DECODERS)
 
 
-TGT[:, 0] = BOS
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Against an independent implementation
 

@@ -11,7 +11,7 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.transformer import DecoderLayer
 from nmt_cli.recipe import schema as recipe
-from nmt_cli.text.vocab import EOS, PAD
+from nmt_cli.text.vocab import BOS, EOS, PAD
 
 VOCAB = 40
 
@@ -82,6 +82,7 @@ SRC = sentences([5, 9, 7, 2])
 
 
 TGT = sentences([6, 3, 8, 4], end=(), seed=2)
+TGT[:, 0] = BOS
 
 
 def close(actual, expected, tolerance=1e-5):

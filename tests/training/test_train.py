@@ -28,7 +28,7 @@ from nmt_cli.data.batches import BatchStream, MicroBatch, ParallelData, Position
 from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, sha256_of
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, _trial, choose_precision
+from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import average, checkpoints, load_model, load_state, save_tensors
@@ -1190,54 +1190,6 @@ def test_batches_are_shifted_and_padded():
     assert batch.tgt_out.tolist() == [[5, EOS, PAD, PAD], [6, 7, 8, EOS]]
     assert (batch.tokens, batch.source_tokens, batch.cells) == (6, 5, 14)
     assert make_batch([[]], [[]]).tgt_out.tolist() == [[EOS]]
-
-
-def test_precision_is_chosen_by_trial_and_never_kills():
-    """Whatever this machine claims to have."""
-    precision, reason = choose_precision("auto", torch.device("cpu"))
-    assert precision in ("fp32", "bf16") and reason
-    assert choose_precision("fp32", torch.device("cpu"))[0] == "fp32"
-
-
-@pytest.mark.parametrize(
-    ("candidate", "outcome", "chosen", "why"),
-    [
-        (None, 9.0, "fp32", "nothing faster"),
-        ("bf16", "the trial process was killed by SIGILL", "fp32", "SIGILL"),
-        ("bf16", 1.14, "fp32", "1.14x"),
-        ("bf16", 1.16, "bf16", "1.16x"),
-        ("fp16", 2.0, "fp16", "2.00x"),
-    ],
-)
-def test_precision_by_the_outcome_of_the_trial(monkeypatch, candidate, outcome, chosen, why):
-    monkeypatch.setattr("nmt_cli.model.device._candidate", lambda device: candidate)
-    monkeypatch.setattr("nmt_cli.model.device._trial", lambda device, precision: outcome)
-    precision, reason = choose_precision("auto", torch.device("cpu"))
-    assert precision == chosen and why in reason
-
-
-@pytest.mark.parametrize(
-    ("script", "outcome"),
-    [
-        ("kill -4 $$", "the trial process was killed by SIGILL"),
-        ("echo 1.5", 1.5),
-        ("echo broken >&2; exit 1", "broken"),
-    ],
-)
-def test_a_trial_that_dies(monkeypatch, write, script, outcome):
-    python = write("python", f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("nmt_cli.model.device.sys.executable", str(python))
-    assert _trial(torch.device("cpu"), "bf16") == outcome
-
-
-def test_a_precision_that_dies_is_refused(monkeypatch):
-    from nmt_cli.errors import NmtError
-    from nmt_cli.model import device
-
-    monkeypatch.setattr(device.sys, "executable", "/bin/false")
-    with pytest.raises(NmtError, match="does not work on this cpu"):
-        choose_precision("bf16", torch.device("cpu"))
 
 
 def test_dry_run_does_nothing(nmt, toy, tmp_path):
