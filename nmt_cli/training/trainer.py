@@ -7,7 +7,6 @@ if it had not been: what has to be saved is weights, moments, and the few number
 from __future__ import annotations
 
 import math
-import resource
 import shutil
 import signal
 import sys
@@ -715,6 +714,8 @@ def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> fl
 
 
 def peak_memory_mb(device: torch.device) -> float:
+    import resource  # which Windows lacks
+
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,0 +1,41 @@
+"""nmt imports on platforms that lack some modules of Linux and macOS, such as Windows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# The first round of imports loads the libraries with everything that they find on this platform. Then the modules and
+# functions that Windows lacks are hidden, and every module of nmt_cli is imported again.
+SCRIPT = """
+import importlib, os, pkgutil, signal, sys
+import nmt_cli
+
+names = ["nmt_cli", *(module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."))]
+for name in names:
+    importlib.import_module(name)
+
+for name in [name for name in sys.modules if name.partition(".")[0] == "nmt_cli"]:
+    del sys.modules[name]
+for name in ("resource", "fcntl", "termios", "tty", "pty", "pwd", "grp"):
+    sys.modules[name] = None
+for name in ("fork", "forkpty", "sched_getaffinity", "killpg", "getpgid", "getuid", "geteuid", "openpty"):
+    vars(os).pop(name, None)
+for name in ("SIGKILL", "SIGHUP", "SIGQUIT", "SIGPIPE", "SIGTSTP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_sigmask"):
+    vars(signal).pop(name, None)
+
+for name in names:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        print(f"{name}: {type(error).__name__}: {error}")
+print(f"{len(names)} modules")
+"""
+
+
+def test_every_module_imports_without_what_windows_lacks():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *failures, count = done.stdout.splitlines()
+    assert not failures, "\n" + "\n".join(failures)
+    assert int(count.split()[0]) > 60, count
