@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, whatever kills the process: write aside, flush to disk, rename."""
+"""Write files and folders atomically: write beside the final place, flush to disk, rename.
+
+A killed process leaves the old version or the new version, never a mix.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +9,82 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from nmt_cli.errors import NmtError
 
-_ASIDE = ".{name}.tmp-"  # the process's number follows
+_TEMPORARY = ".{name}.tmp-"  # followed by the process id
 _OLD = ".{name}.old"
+
+
+def check_overwrite(
+    path: Path, force: bool, foreign: Sequence[str] | None = None, option: str = "--out", note: str = ""
+) -> None:
+    """Refuse to replace `path` unless the user gave --force. Every command calls this before it replaces anything.
+
+    `foreign` is given where a folder will be written: the names in that folder that nmt did not write. A folder with
+    such names is not replaced even with --force. None: a file will be written.
+    `option` is how the user chooses another place. `note` says what is known about the existing content.
+    """
+    if foreign is None and not path.parent.is_dir():
+        raise NmtError(f"there is no folder {path.parent}", f"create the folder first, or choose another with {option}")
+    if not path.exists():
+        return
+    if foreign is None and path.is_dir():
+        raise NmtError(f"{path} is a folder, but a file is to be written", f"choose a file with {option}")
+    if foreign is not None and not path.is_dir():
+        raise NmtError(f"{path} is a file, but a folder is to be written", f"choose a folder with {option}")
+    if foreign:
+        listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
+        raise NmtError(
+            f"{path} contains files that nmt did not write: {listed}",
+            f"choose another folder with {option}; --force replaces only folders that nmt wrote",
+        )
+    if not force and (path.is_file() or any(path.iterdir())):
+        raise NmtError(f"{path} exists{note}", f"--force replaces it; or choose another with {option}")
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yields an empty folder beside `folder`, and puts it in its place at the end; an error removes it.
+    """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it.
 
-    What stood there before is replaced, so ask first. A kill leaves the old one, the new one or neither, never a mix.
+    The caller has asked check_overwrite whether `folder` may be replaced.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    aside = folder.with_name(_ASIDE.format(name=folder.name) + str(os.getpid()))
-    aside.mkdir()
+    temporary = folder.with_name(_TEMPORARY.format(name=folder.name) + str(os.getpid()))
+    temporary.mkdir()
     try:
-        yield aside
-        for path in sorted(aside.rglob("*")):
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
             sync(path)
-        sync(aside)
+        sync(temporary)
         old = folder.with_name(_OLD.format(name=folder.name))
         if folder.exists():
             folder.rename(old)
-        aside.rename(folder)
+        temporary.rename(folder)
         sync(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
-    """Yields a text file that takes its place at the end; an error removes it. A reader sees the old one or the new."""
-    if path.is_dir():
-        raise NmtError(f"{path} is a folder", "name a file")
-    aside = path.with_name(_ASIDE.format(name=path.name) + str(os.getpid()))
+    """Yield a temporary text file, which replaces `path` when the block ends. An exception removes it."""
+    temporary = path.with_name(_TEMPORARY.format(name=path.name) + str(os.getpid()))
     try:
-        with aside.open("w", encoding="utf-8", newline="\n") as stream:
+        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
-        sync(aside)
-        aside.rename(path)
+        sync(temporary)
+        temporary.rename(path)
         sync(path.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -67,7 +95,10 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def exclusive(path: Path, other: str) -> Iterator[None]:
-    """Hold a lock file, so that two processes do not write the same folder; the kernel lets go when one is killed."""
+    """Hold a lock file, so that two processes do not write the same folder.
+
+    The kernel frees the lock of a killed process. `other` names the holder of the lock in the error message.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
@@ -75,8 +106,10 @@ def exclusive(path: Path, other: str) -> Iterator[None]:
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NmtError(f"{other} is at work in {path.parent}", "wait for it, or choose another folder") from None
-        except (ImportError, OSError):  # Windows, and network disks without locks
+            raise NmtError(
+                f"{other} is already running in {path.parent}", "wait until it ends, or choose another folder"
+            ) from None
+        except (ImportError, OSError):  # Windows has no fcntl; some network disks have no locks
             pass
         yield
 
@@ -92,26 +125,26 @@ def sync(path: Path) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What a killed process left: its half-written folder, or the old one in the instant between two renames."""
+    """Clean up after killed processes: remove their temporary folders, and finish an interrupted replacement."""
     old = folder.with_name(_OLD.format(name=folder.name))
     if old.exists():
         if folder.exists():
             shutil.rmtree(old)
-        else:
+        else:  # the process was killed between the two renames of new_folder
             old.rename(folder)
-    for path in folder.parent.glob(_ASIDE.format(name=folder.name) + "*"):
-        number = path.name.rpartition("-")[2]
-        # One's own number: in a container a restarted process has that of the one that was killed.
-        if number.isdigit() and (int(number) == os.getpid() or not _alive(int(number))):
+    for path in folder.parent.glob(_TEMPORARY.format(name=folder.name) + "*"):
+        process = path.name.rpartition("-")[2]
+        # In a container, a restarted process can have the same id as the killed process.
+        if process.isdigit() and (int(process) == os.getpid() or not _is_running(int(process))):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _alive(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # the process belongs to another user
         return True
     return True
 
@@ -125,11 +158,13 @@ def sha256_of(path: Path) -> str:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON file that this toolkit wrote; `what` names it in the message if it is damaged."""
+    """Read a JSON file that nmt wrote. `what` names the file's role in the error message."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise NmtError(f"{what} {path} cannot be read: {error}", "it was not written by nmt, or is damaged") from None
+        raise NmtError(
+            f"{what} {path} cannot be read: {error}", "the file is damaged, or was not written by nmt"
+        ) from None
     if not isinstance(value, dict):
-        raise NmtError(f"{what} {path} is not a table", "it was not written by nmt, or is damaged")
+        raise NmtError(f"{what} {path} is not a table", "the file is damaged, or was not written by nmt")
     return value

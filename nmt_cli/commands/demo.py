@@ -19,16 +19,15 @@ def demo(
     The shipped recipe "demo" reads it: nmt demo, nmt prepare demo, nmt train demo.
     """
     from nmt_cli.demo.corpus import demo_corpus
-    from nmt_cli.errors import NmtError
-    from nmt_cli.files import replace_file
+    from nmt_cli.files import check_overwrite, replace_file
 
     files = {}
     for split, pairs in demo_corpus().items():
         for side, language in enumerate(("en", "fr")):
             files[out / f"{split}.{language}"] = "".join(pair[side] + "\n" for pair in pairs)
-    other = [path for path, text in files.items() if path.exists() and path.read_bytes() != text.encode()]
-    if other and not force:
-        raise NmtError(f"{other[0]} exists with other content", "--force replaces it; or name another folder")
+    for path, text in files.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            check_overwrite(path, force, option="nmt demo FOLDER", note=" with other content")
     out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         replace_file(path, text)

@@ -32,6 +32,7 @@ def export(
     nmt export runs/demo --to hf --out demo-hf
     """
     from nmt_cli.errors import NmtError
+    from nmt_cli.files import check_overwrite
     from nmt_cli.search.ct2_engine import check_type
     from nmt_cli.store.model_folder import CTRANSLATE2, find_model
     from nmt_cli.terminal.console import messages
@@ -44,11 +45,9 @@ def export(
     elif type != "float32":
         raise NmtError("--type is only for ctranslate2", "leave it out")
     folder = (find_model(model) / CTRANSLATE2 if out is None else out).resolve()  # what a link points to
-    if folder.exists() and not force:
-        raise NmtError(f"{folder} exists", "--force replaces it")
-    ours = (folder / "config.json").is_file() and any((folder / name).is_file() for name in ("model.bin", "source.spm"))
-    if folder.exists() and not ours and any(folder.iterdir()):
-        raise NmtError(f"{folder} holds something else than an exported model", "name another folder")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    exported = "config.json" in names and ("model.bin" in names or "source.spm" in names)
+    check_overwrite(folder, force, [] if exported else names)
 
     from nmt_cli.export.ctranslate2 import to_ctranslate2
     from nmt_cli.export.hf import to_hf

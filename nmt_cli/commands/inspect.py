@@ -121,7 +121,10 @@ def inspect(
     given = None if target is None else _utf8(target)
     found = inspection.inspect(trained, sentence, given, beam_size, pieces, special)
     if html is not None:
-        _write_page(html, inspection.html_page(found), force)
+        from nmt_cli.files import check_overwrite, replace_file
+
+        check_overwrite(html, force, option="--html")
+        replace_file(html, inspection.html_page(found))
         messages().print(f"{html} is written: open it in a browser", soft_wrap=True)
     elif form == "align":
         typer.echo(inspection.alignment(found, layer, head))
@@ -167,17 +170,6 @@ def _utf8(argument: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in argument):
         raise NmtError("the sentence is not UTF-8", "is the terminal set to another encoding?")
     return argument
-
-
-def _write_page(path: Path, page: str, force: bool) -> None:
-    from nmt_cli.errors import NmtError
-    from nmt_cli.files import replace_file
-
-    if path.exists() and not force:
-        raise NmtError(f"{path} exists", "--force replaces it; or name another file")
-    if not path.parent.is_dir():
-        raise NmtError(f"there is no folder {path.parent}", "make it first, or name another file")
-    replace_file(path, page)
 
 
 def _print(console: Console, drawing: RenderableType, ascii_only: bool) -> None:

@@ -123,11 +123,11 @@ def translate(
     from nmt_cli.search.choose import EngineOptions, start_workers
     from nmt_cli.search.contract import options_of
     from nmt_cli.store.model_folder import open_model
+    from nmt_cli.text.lines import STDIN, check_stdin_once
     from nmt_cli.translate.glossary import load_glossary
     from nmt_cli.translate.progress import (
         check_formats,
         check_sampling,
-        check_stdin,
         forbidden_pieces,
         open_output,
         reporting,
@@ -140,7 +140,7 @@ def translate(
 
     searches = bool(prefix_file or glossary or forbid or sample)
     check_formats(format.value, n_best, align, tokens, score_only, target, searches)
-    check_stdin(inputs or [], [prefix_file, target, glossary])
+    check_stdin_once([*(inputs or [STDIN]), prefix_file, target, glossary])
     folder = open_model(model)
     defaults, vocab, architecture = folder.recipe.translate, folder.vocab, folder.recipe.model
     folders = [folder, *map(open_model, ensemble or ())]

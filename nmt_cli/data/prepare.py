@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,7 @@ from nmt_cli.data.report import Example, Report, Split, report_text
 from nmt_cli.data.rules import RULES, length_rule, text_rule
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder, read_json, sha256_of
+from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Clean, Corpus, Recipe
@@ -38,6 +39,7 @@ from nmt_cli.text.languages import scripts_of
 from nmt_cli.text.lines import (
     STDIN,
     Normalization,
+    check_stdin_once,
     is_blank,
     name_of,
     normalize,
@@ -66,8 +68,9 @@ def prepare(recipe: Recipe, force: bool, show: Show) -> Report | None:
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
         corpora = {name: _check_split(recipe, name, Path(spool), show) for name in SPLITS}
         fingerprint = _fingerprint(recipe, corpora)
-        if folder.exists() and not _must_write(folder, fingerprint, force):
+        if not force and _is_up_to_date(folder, fingerprint):
             return None
+        check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
         with new_folder(folder) as aside:
             report = _Preparation(recipe, corpora, aside, Path(spool), show).run()
             write_text(aside / "report.txt", report_text(report))
@@ -104,13 +107,22 @@ def _check_request(recipe: Recipe, folder: Path) -> None:
             "there is nothing to prepare: no training corpus is named",
             "set data.train in the recipe, or give --source and --target, or --tsv",
         )
-    paths = [path for name in SPLITS for corpus in getattr(recipe.data, name) for path in _paths(corpus)]
-    if paths.count(STDIN) > 1:
-        raise NmtError("standard input (-) is named twice, but can be read only once", "put one of the two into a file")
-    if folder.exists() and not folder.is_dir():
-        raise NmtError(f"{folder} is a file, but the prepared data need a folder", "choose another with --out")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").is_file():
-        raise NmtError(f"{folder} holds something else than prepared data", "choose another folder with --out")
+    check_stdin_once(path for name in SPLITS for corpus in getattr(recipe.data, name) for path in _paths(corpus))
+    if folder.exists():
+        check_overwrite(folder, True, _foreign_names(folder))
+
+
+_PREPARED = re.compile(
+    r"(train|valid|test)\.(source|target)\.(ids|offsets|txt)|report\.txt|recipe\.toml|meta\.json|vocab"
+)
+
+
+def _foreign_names(folder: Path) -> list[str]:
+    """The names in a folder that `nmt prepare` did not write: all of them, if the folder holds no prepared data."""
+    if not folder.is_dir():
+        return []
+    names = sorted(path.name for path in folder.iterdir())
+    return [name for name in names if not _PREPARED.fullmatch(name)] if "meta.json" in names else names
 
 
 def _paths(corpus: Corpus) -> tuple[Path, ...]:
@@ -169,31 +181,9 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_Checked, ...]]) -> st
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
-def _must_write(folder: Path, fingerprint: str, force: bool) -> bool:
-    if not (folder / "meta.json").is_file():  # an empty folder: _check_request saw to it
-        return True
-    try:
-        meta = read_json(folder / "meta.json", "the prepared data's")
-    except NmtError:
-        if not force:
-            raise
-        meta = {}
-    if force:
-        own = {"meta.json", "vocab", *(Path(name).parts[0] for name in meta.get("files", ()))}
-        strange = (path for path in folder.iterdir() if path.name not in own)
-        others = sorted(path.name for path in strange if path.is_dir() or "files" in meta)
-        if others:  # a run, as nmt train FOLDER makes it
-            raise NmtError(
-                f"{folder} also holds {', '.join(others)}, which --force would remove",
-                "move that elsewhere first; or prepare into another folder (--out)",
-            )
-        return True
-    if meta.get("fingerprint") == fingerprint:
-        return False
-    raise NmtError(
-        f"{folder} holds prepared data of other content or settings",
-        "--force replaces them; another folder (--out) keeps them",
-    )
+def _is_up_to_date(folder: Path, fingerprint: str) -> bool:
+    meta = folder / "meta.json"
+    return meta.is_file() and read_json(meta, "the prepared data's").get("fingerprint") == fingerprint
 
 
 def _portable_toml(recipe: Recipe) -> str:

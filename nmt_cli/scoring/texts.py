@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
-from nmt_cli.text.lines import STDIN, is_blank, name_of, read_lines
+from nmt_cli.text.lines import check_stdin_once, is_blank, name_of, read_lines
 from nmt_cli.text.words import UNSPACED
 
 _PIECES_LEFT = re.compile(r"@@(?: |$)|▁")  # of subword-nmt and of SentencePiece
@@ -32,8 +32,7 @@ class Texts:
 
 def read_texts(systems: list[Path], references: list[Path], source: Path | None) -> Texts:
     paths = [*systems, *references, *([source] if source else [])]
-    if paths.count(STDIN) > 1:
-        raise NmtError("standard input (-) is given twice", "it can be read only once: save it to a file first")
+    check_stdin_once(paths)
     for group in (systems, references):
         twice = [path for path in group if group.count(path) > 1]
         if twice:

@@ -14,7 +14,7 @@ import re
 import sys
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Literal
 
@@ -50,6 +50,14 @@ def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterato
         lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
         line += len(lines)
         yield lines
+
+
+def check_stdin_once(paths: Iterable[Path | None]) -> None:
+    """Refuse a command line that names standard input more than once."""
+    if list(paths).count(STDIN) > 1:
+        raise NmtError(
+            "standard input (-) is named twice, but it can be read only once", "save it to a file, and name that file"
+        )
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:

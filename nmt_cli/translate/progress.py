@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_file
+from nmt_cli.files import check_overwrite, new_file
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.terminal.console import messages, say
 from nmt_cli.text.alignment import SPACE
@@ -36,11 +36,6 @@ def check_formats(
     if score_only and (searches or n_best > 1 or align):
         named = "--prefix-file, --glossary, --forbid, --sample, --n-best and --align"
         raise NmtError(f"--score-only goes without {named}", "leave them out")
-
-
-def check_stdin(inputs: list[Path], others: list[Path | None]) -> None:
-    if [*(inputs or [STDIN]), *others].count(STDIN) > 1:
-        raise NmtError("standard input is named twice", "it can be read only once")
 
 
 def check_sampling(options: SearchOptions) -> None:
@@ -68,12 +63,7 @@ def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
         with out.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    if out.is_dir():
-        raise NmtError(f"{out} is a folder", "name a file in it")
-    if out.exists() and not force:
-        raise NmtError(f"{out} exists", "--force replaces it; or name another file")
-    if not out.parent.is_dir():
-        raise NmtError(f"there is no folder {out.parent}", "make it first")
+    check_overwrite(out, force)
     with new_file(out.resolve()) as stream:  # what a link points to, not the link
         yield stream
 

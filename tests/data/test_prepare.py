@@ -60,9 +60,9 @@ def test_force_removes_no_run(nmt, tmp_path):
     assert nmt(*command, 60).code == 0
     assert nmt(*command, 50, "--force").code == 0
     (tmp_path / "data/run").mkdir()
-    assert_user_error(nmt(*command, 60, "--force"), "data also holds run, which --force would remove")
+    assert_user_error(nmt(*command, 60, "--force"), "data contains files that nmt did not write: run")
     (tmp_path / "data/meta.json").write_text("{")
-    assert_user_error(nmt(*command, 60, "--force"), "data also holds run, which --force would remove")
+    assert_user_error(nmt(*command, 60, "--force"), "data contains files that nmt did not write: run")
     assert (tmp_path / "data/run").exists()
     (tmp_path / "data/run").rmdir()
     assert nmt(*command, 60, "--force").code == 0
@@ -329,8 +329,14 @@ MISTAKES = [
     (("--source", "none.en", "--target", "a.de", "--out", "x"), "there is no file"),
     (("--source", "-", "--target", "-", "--out", "x"), "standard input (-) is named twice"),
     (("--source", "a.en", "--target", "a.de", "--out", "a.en"), "a.en is a file"),
-    (("--source", "a.en", "--target", "a.de", "--out", "folder"), "holds something else than prepared data"),
-    (("--source", "a.en", "--target", "a.de", "--out", "folder", "--force"), "holds something else"),
+    (
+        ("--source", "a.en", "--target", "a.de", "--out", "folder"),
+        "nmt did not write: precious.txt",
+    ),
+    (
+        ("--source", "a.en", "--target", "a.de", "--out", "folder", "--force"),
+        "nmt did not write: precious.txt",
+    ),
     (("--source", "cut.gz", "--target", "a.de", "--out", "x"), "cut.gz is cut off"),
     (("--tsv", "a.en", "--out", "x"), "a.en, line 1: 1 column"),
     (("--source", "folder", "--target", "a.de", "--out", "x"), "cannot read"),

@@ -38,10 +38,10 @@ def test_force_replaces_nothing_else(nmt, model, tmp_path):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("years")
     refused = nmt("export", model, "--to", "hf", "--out", "precious", "--force")
-    assert_user_error(refused, "something else than an exported model")
+    assert_user_error(refused, "precious contains files that nmt did not write: thesis.txt")
     assert (tmp_path / "precious/thesis.txt").read_text() == "years"
     (tmp_path / "precious/config.json").write_text("{}")  # many programs have one
-    assert_user_error(nmt("export", model, "--to", "hf", "--out", "precious", "--force"), "something else")
+    assert_user_error(nmt("export", model, "--to", "hf", "--out", "precious", "--force"), "config.json, thesis.txt")
     assert_user_error(nmt("translate", model, "--out", "precious", "--force", stdin=b"the cat.\n"), "is a folder")
     (tmp_path / "old.fr").write_text("old")
     (tmp_path / "link.fr").symlink_to("old.fr")

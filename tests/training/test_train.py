@@ -509,7 +509,7 @@ def test_two_at_once_are_refused(nmt, toy, tmp_path):
     (tmp_path / "runs/toy").mkdir(parents=True)
     with (tmp_path / "runs/toy/.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert_user_error(nmt("train", toy), "another nmt train is at work in")
+        assert_user_error(nmt("train", toy), "another nmt train is already running in")
 
 
 def test_fine_tuning(nmt, toy, tmp_path, prepared):

@@ -1,0 +1,50 @@
+"""The overwrite policy of all commands (nmt_cli/files.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import check_overwrite
+
+
+def test_a_file_is_replaced_only_with_force(tmp_path):
+    path = tmp_path / "x"
+    check_overwrite(path, force=False)
+    path.write_text("old")
+    with pytest.raises(NmtError) as caught:
+        check_overwrite(path, force=False)
+    assert caught.value.message == f"{path} exists"
+    assert caught.value.hint == "--force replaces it; or choose another with --out"
+    check_overwrite(path, force=True)
+
+
+def test_an_empty_folder_may_be_used(tmp_path):
+    check_overwrite(tmp_path, force=False, foreign=[])
+
+
+def test_a_folder_of_nmt_is_replaced_only_with_force(tmp_path):
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(NmtError, match="exists with other settings"):
+        check_overwrite(tmp_path, force=False, foreign=[], note=" with other settings")
+    check_overwrite(tmp_path, force=True, foreign=[])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_foreign_files_are_never_replaced(tmp_path, force):
+    with pytest.raises(NmtError, match="contains files that nmt did not write: a, b, c and 1 more"):
+        check_overwrite(tmp_path, force, foreign=["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(tmp_path, force):
+    with pytest.raises(NmtError, match="is a folder"):
+        check_overwrite(tmp_path, force)
+    (tmp_path / "x").write_text("")
+    with pytest.raises(NmtError, match="is a file"):
+        check_overwrite(tmp_path / "x", force, foreign=[])
+
+
+def test_a_missing_parent_folder_is_named(tmp_path):
+    with pytest.raises(NmtError, match="there is no folder"):
+        check_overwrite(tmp_path / "none/x", force=False)
