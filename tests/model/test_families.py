@@ -137,19 +137,19 @@ def attended(config, p, h, states, t):
         key_matrix, value_matrix = np.split(p["keys_values.weight"], 2)
         keys = np.split(states @ key_matrix.T, config.heads, axis=1)
         values = np.split(states @ value_matrix.T, config.heads, axis=1)
-    centre = None
+    center = None
     if config.span == "monotonic":
-        centre = min(t, size - 1)
+        center = min(t, size - 1)
     if config.span == "predictive":
-        centre = size * sigmoid(p["centre.weight"][0] @ np.tanh(p["centre_hidden.weight"] @ h))
-    seen = [s for s in range(size) if centre is None or abs(s - centre) <= config.radius]
+        center = size * sigmoid(p["center.weight"][0] @ np.tanh(p["center_hidden.weight"] @ h))
+    seen = [s for s in range(size) if center is None or abs(s - center) <= config.radius]
     contexts, rows = [], []
     for q, ks, vs in zip(queries, keys, values, strict=True):
         weights = np.zeros(size)
         weights[seen] = softmax(np.array([score(config.attention, own, q, ks[s], s) for s in seen]))
         if config.span == "predictive":
             sigma = config.radius / 2
-            weights *= [math.exp(-((s - centre) ** 2) / (2 * sigma**2)) for s in range(size)]
+            weights *= [math.exp(-((s - center) ** 2) / (2 * sigma**2)) for s in range(size)]
         contexts.append(weights @ vs)
         rows.append(weights)
     return np.concatenate(contexts), np.array(rows)

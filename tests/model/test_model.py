@@ -512,7 +512,7 @@ def test_dropout_is_on_embeddings_and_on_residuals():
         for train in (False, True):
             model.train(train)
             embedded = model.embed(ids, model.source_table, model.source_positions)
-            dropped = [float((x == 0).float().mean()) for x in (embedded, residual.leave(nothing, ones))]
+            dropped = [float((x == 0).float().mean()) for x in (embedded, residual.after(nothing, ones))]
             assert all(0.4 < share < 0.6 if train else share == 0 for share in dropped)
 
 
