@@ -17,7 +17,7 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_normalized
-from nmt_cli.search.workers import Job, Workers
+from nmt_cli.search.workers import Workers
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
@@ -130,9 +130,9 @@ class Translator:
         """In batches of like length, the longest first, so that no worker is left with one at the end."""
         kinds = [request.attention for request in requests]
         batches = batched([len(request.source) + 1 for request in requests], kinds, self.settings.batch_tokens)
-        jobs = [Job("translate", [requests[n] for n in batch], self.settings.search) for batch in batches]
         found: list[list[Hypothesis]] = [[] for _ in requests]
-        for batch, results in zip(batches, self.workers.run(jobs), strict=True):
+        answers = self.workers.translate([[requests[n] for n in batch] for batch in batches], self.settings.search)
+        for batch, results in zip(batches, answers, strict=True):
             for n, result in zip(batch, results, strict=True):
                 found[n] = result
         return found
@@ -385,9 +385,8 @@ class Translator:
         lengths = [len(sources[n]) + len(targets[n]) + 2 for n in scored_rows]
         found = batched(lengths, [False] * len(lengths), self.settings.batch_tokens)
         batches = [[scored_rows[n] for n in batch] for batch in found]
-        alpha = self.settings.search.alpha
-        jobs = [Job("score", [(sources[n], targets[n]) for n in batch], alpha) for batch in batches]
-        for batch, results in zip(batches, self.workers.run(jobs), strict=True):
+        pairs = [[(sources[n], targets[n]) for n in batch] for batch in batches]
+        for batch, results in zip(batches, self.workers.score(pairs, self.settings.search.alpha), strict=True):
             for n, scored in zip(batch, results, strict=True):
                 pieces = tuple(self.vocab.target.id_to_piece(list(scored.ids)))
                 text = one_line(rows[n].other)
