@@ -22,8 +22,8 @@ from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Recipe, Transformer
 from nmt_cli.scoring.draw import draw_lengths
-from nmt_cli.scoring.metrics import ScoreOptions, score, tokenizer_for
-from nmt_cli.scoring.texts import Texts
+from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.run_folder import read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
@@ -130,13 +130,14 @@ def measure(rung: Rung, recipe: Recipe, lines: int) -> tuple[Climbed, Validation
 
 def show(climbed: Sequence[Climbed], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
     sources = [test.vocab.source.decode(ids) for ids in test.sources]
-    texts = Texts(
-        systems={one.rung.name: one.translations for one in climbed},
-        references={"reference": test.references},
+    report = score(
+        {one.rung.name: one.translations for one in climbed},
+        {"reference": test.references},
         source=sources,
+        metrics="bleu",
+        tokenize=tokenizer_for(test.vocab.target_lang),
+        by_length=True,
     )
-    options = ScoreOptions(("bleu",), tokenizer_for(test.vocab.target_lang), by_length=True)
-    report = score(texts, options, lambda *_: None)
     bleu = {found.system: found.score for found in report.scores}
     wide = width >= _WIDE
     table = new_table("model", "parameters", "BLEU", "training FLOPs" if wide else "FLOPs", "time", "tokens/s")
@@ -152,9 +153,9 @@ def show(climbed: Sequence[Climbed], test: Validation, sentence: str, width: int
             f"{one.tokens_per_second:,.0f}",
             *([Text(one.rung.what, style="dim")] if wide else []),
         )
-    assert report.lengths is not None
+    assert report.by_length is not None
     parts: list[RenderableType] = [table, Text(report.scores[0].signature, style="dim"), ""]
-    parts += [draw_lengths(report.lengths), ""]
+    parts += [draw_lengths(report.by_length), ""]
     for one in climbed:
         found = inspect(one.trained, sentence)
         parts.append(Text.assemble((f"{one.rung.name}: ", "bold"), found.target or "(empty)"))
