@@ -25,7 +25,7 @@ from nmt_cli.scoring.draw import draw_lengths
 from nmt_cli.scoring.metrics import score
 from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
-from nmt_cli.store.run_folder import read_log
+from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.training.screen import duration
@@ -107,7 +107,7 @@ def rung_recipe(
 def measure(rung: Rung, recipe: Recipe, lines: int) -> tuple[Climbed, Validation]:
     """A trained rung's figures, and its translations of the test set, or of the validation set where there is none."""
     trained = load_model(recipe.run_folder)
-    log = [entry for entry in read_log(recipe.run_folder) if entry["kind"] == "train"]
+    last = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, Train)][-1]
     wide = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
     test = next((found for split in ("test", "valid") if (found := Validation.load(wide, trained.vocab, split))), None)
     if test is None:
@@ -116,9 +116,9 @@ def measure(rung: Rung, recipe: Recipe, lines: int) -> tuple[Climbed, Validation
         rung=rung,
         trained=trained,
         parameters=count_parameters(trained.model),
-        flops=log[-1]["flops"],
-        minutes=log[-1]["minutes"],
-        tokens_per_second=log[-1]["tokens"] / (60 * log[-1]["minutes"]),
+        flops=last.flops,
+        minutes=last.minutes,
+        tokens_per_second=last.tokens / (60 * last.minutes),
         translations=test.translations(trained.model, wide, Compute(torch.device("cpu"), "fp32", "")),
     )
     return climbed, test

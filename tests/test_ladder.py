@@ -15,7 +15,7 @@ from nmt_cli.files import sha256_of
 from nmt_cli.ladder import RUNGS, rung_recipe
 from nmt_cli.recipe.load import shipped_recipes
 from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
-from nmt_cli.store.run_folder import read_log
+from nmt_cli.store.log import Train, read_log
 
 NAMES = [rung.name for rung in RUNGS]
 NBEST = ("--format", "tsv", "--n-best", 2, "--workers", 1)
@@ -47,8 +47,8 @@ def test_a_ladder(nmt, data, tmp_path):
     rows = {line.split()[0]: line.split() for line in table.splitlines()[1:-1]}
     assert list(rows) == NAMES
     for name in rows:
-        last = [entry for entry in read_log(tmp_path / "ladder" / name) if entry["kind"] == "train"][-1]
-        assert last["flops"] >= 3e7 and f"{last['flops']:.1e}" in rows[name]  # the same budget for all
+        last = [entry for entry in read_log(tmp_path / "ladder" / name) if isinstance(entry, Train)][-1]
+        assert last.flops >= 3e7 and f"{last.flops:.1e}" in rows[name]  # the same budget for all
     assert "BLEU by length" in lengths
     drawn = re.findall(r"^(\S+): .*\n(no attention)?", "\n\n".join(maps), re.M)
     assert drawn == [(name, "no attention" if name == "rnn" else "") for name in NAMES]
@@ -60,7 +60,7 @@ def test_a_ladder(nmt, data, tmp_path):
     table = [line for line in shown if line.startswith(("model ", *(f"{name} " for name in NAMES)))]
     assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
     for name in NAMES:
-        kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
+        kinds = [entry.kind for entry in read_log(tmp_path / "ladder" / name)]
         assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
         assert sha256_of(weights[name]) == before[name]
 
@@ -107,7 +107,7 @@ def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err
     result = nmt(*options)
-    assert result.code == 0 and "going on from step" in result.err
+    assert result.code == 0 and "continuing from step" in result.err
     assert "transformer" in result.text
 
 

@@ -52,10 +52,10 @@ def ladder(
 
     for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True), 1):
         messages().print(f"\nrung {number} of {len(chosen)}, {rung.name}: {rung.what}", soft_wrap=True)
-        with TrainingScreen(prepared, summarise=False) as screen:
-            train(prepared, None, force, screen.watch)
-        if screen.signal:
-            raise typer.Exit(128 + screen.signal)
+        with TrainingScreen(prepared, summarize=False) as screen:
+            result = train(prepared, None, force, screen.watch)
+        if result.signal:
+            raise typer.Exit(128 + result.signal)
     with stages() as progress:
         measured = []
         for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True)):

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.model.base import parameters_by_part
+from nmt_cli.model.flops import training_flops
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.store.log import End, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model
-from nmt_cli.store.run_folder import Entry, read_log
 from nmt_cli.terminal.plot import bar
 from nmt_cli.training.screen import duration, summary
-from nmt_cli.training.trainer import training_flops
 
 _BAR = 14
 
@@ -49,19 +49,17 @@ def description(path: Path) -> dict[str, Any]:
     }
 
 
-def _log(path: Path) -> list[Entry]:
+def _log(path: Path) -> list[dict[str, Any]]:
     """Of the run that the model lies in; a copy elsewhere has none."""
     folder = find_model(path)
-    return read_log(folder.parent) if folder.name == "model" else []
+    return [to_table(entry) for entry in read_log(folder.parent)] if folder.name == "model" else []
 
 
 def show_description(about: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [_figures(about), "", _parameters(about)]
-    log = about["history"]
+    log = [from_table(entry) for entry in about["history"]]
     if log:
-        reason = next(
-            (entry["reason"] for entry in reversed(log) if entry["kind"] == "end"), "still training, or killed"
-        )
+        reason = next((entry.reason for entry in reversed(log) if isinstance(entry, End)), "still training, or killed")
         parts += ["", Text("Training", style="bold"), summary(log, reason)]
     else:
         parts += ["", _memory(about["trained"])]

@@ -88,9 +88,12 @@ def folder(tmp_path_factory):
     nn.init.normal_(model.output_weight, std=0.7)  # sure of itself, so that something is written
     save_model(path / "run", model.state_dict(), recipe, path / "vocab", ABOUT)
     train = {"kind": "train", "epoch": 1.5, "tokens": 34567, "minutes": 2.5, "flops": 1.25e12, "memory_mb": 100}
+    train |= {"ppl": 5.0, "lr": 1e-3, "gradient_norm": 1.0, "tokens_per_second": 1e3, "padding": 0.1, "budget_used": 1}
     log = [{**train, "step": 300 * n, "loss": 5.0 / n} for n in range(1, 5)]
     log += [
-        {"kind": "valid", "step": 600 * n, "value": 15.625 * n, **ABOUT["valid"], "bleu": 15.625 * n} for n in (1, 2)
+        {"kind": "valid", "step": 600 * n, "value": 15.625 * n, **ABOUT["valid"], "bleu": 15.625 * n}
+        | {"seconds": 1.0, "best": n == 2}
+        for n in (1, 2)
     ]
     log += [{"kind": "end", "step": 1200, "reason": "1,200 steps", "signal": 0}]
     (path / "run/log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))

@@ -28,6 +28,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.export.hf import to_hf
 from nmt_cli.model.build import build_model
+from nmt_cli.model.flops import training_flops
 from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.model.transformer import sinusoids
 from nmt_cli.recipe import schema as recipe
@@ -37,7 +38,6 @@ from nmt_cli.store.checkpoint import Trained
 from nmt_cli.store.model_folder import ModelFolder
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.trainer import training_flops
 
 
 @pytest.mark.parametrize(
