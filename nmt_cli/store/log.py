@@ -173,24 +173,11 @@ class LogWriter:
             self._board.close()
 
 
-def open_log(run: Path, step: int, tensorboard: bool) -> LogWriter:
-    """Continue the log of a run whose last checkpoint is of this step.
+def open_log(run: Path, step: int, board: Any = None) -> LogWriter:
+    """Continue the log of a run whose last checkpoint is of this step. `board` is a SummaryWriter of TensorBoard.
 
     Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
     """
     path = run / "log.jsonl"
     replace_file(path, "".join(_line(entry) for entry in read_log(run) if entry.step <= step))
-    # purge_step removes the later figures from TensorBoard's display.
-    board = summary_writer()(str(run / "tensorboard"), purge_step=step + 1) if tensorboard else None
     return LogWriter(path.open("a", encoding="utf-8", newline="\n"), board)
-
-
-def summary_writer() -> Any:
-    """TensorBoard's writer class."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise NmtError(
-            "train.tensorboard = true needs TensorBoard, which is not installed", "pip install 'nmt-cli[tensorboard]'"
-        ) from None
-    return SummaryWriter

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -228,7 +229,8 @@ class Trainer:
             if not saved or not (self.run / "vocab").exists():
                 with new_folder(self.run / "vocab") as aside:
                     shutil.copytree(recipe.prepared_folder / "vocab", aside, dirs_exist_ok=True)
-            self.log = open_log(self.run, self.state.step, self.settings.tensorboard)
+            board = tensorboard(self.run, self.state.step) if self.settings.tensorboard else None
+            self.log = open_log(self.run, self.state.step, board)
         self.session_began = time.perf_counter()
         self.seconds_before = self.state.seconds
         self.window_began = self.now()
@@ -717,6 +719,17 @@ def yardstick(settings: Train) -> str:
 def mix(*numbers: int) -> int:
     """A seed from several numbers, each of which changes it beyond recognition."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
+
+
+def tensorboard(run: Path, step: int) -> Any:
+    """A writer of figures for TensorBoard. Figures of later steps, by a killed session, are no longer shown."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise NmtError(
+            "train.tensorboard = true needs TensorBoard, which is not installed", "pip install 'nmt-cli[tensorboard]'"
+        ) from None
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -90,8 +90,8 @@ def toy(prepared, tmp_path):
     return path
 
 
-def measured(value: float) -> Valid:
-    return Valid(0, value, None, None, None, None, None, lines=1, seconds=0.0, best=False)
+def measured(trainer: Trainer, value: float) -> Valid:
+    return Valid(trainer.state.step, value, None, None, None, None, None, lines=1, seconds=0.0, best=False)
 
 
 def weights_hash(run: Path) -> str:
@@ -121,7 +121,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     assert result.code == 0, result.err
     run = tmp_path / "runs/toy"
     best = max((entry for entry in read_log(run) if entry.kind == "valid"), key=lambda entry: entry.value)
-    kept = {"step-20", "step-30", "step-40", f"step-{best['step']}"}  # keep = 3, beside the best
+    kept = {"step-20", "step-30", "step-40", f"step-{best.step}"}  # keep = 3, beside the best
     assert {path.name for path in checkpoints(run)} == kept
     assert {path.name for path in checkpoints(run)[-1].iterdir()} == {
         "model.safetensors",
@@ -130,7 +130,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     }
     assert (run / "vocab/joint.model").read_bytes() == (run / "model/vocab/joint.model").read_bytes()
     assert (run / "checkpoints/last").resolve().name == "step-40"
-    assert (run / "checkpoints/best").resolve().name == f"step-{best['step']}"
+    assert (run / "checkpoints/best").resolve().name == f"step-{best.step}"
     assert {path.name for path in (run / "model").iterdir()} == {
         "model.safetensors",
         "recipe.toml",
@@ -205,7 +205,8 @@ def test_resume_is_exact(nmt, toy, tmp_path, options):
 def test_a_cut_log_line_is_taken_back(nmt, toy, tmp_path):
     nmt("train", toy, *sets("train.steps=10"))
     log = tmp_path / "runs/toy/log.jsonl"
-    log.write_text(log.read_text() + '{"kind": "train", "step": 15, "loss": 1.0}\n{"kind": "tra')
+    last = [json.loads(line) for line in log.read_text().splitlines() if '"kind": "train"' in line][-1]
+    log.write_text(log.read_text() + json.dumps({**last, "step": 15, "loss": 1.0}) + '\n{"kind": "tra')
     assert nmt("train", toy, *sets("train.steps=20")).code == 0
     assert [step for step, _ in figures(tmp_path / "runs/toy", "train")] == [5, 10, 15, 20]
     assert figures(tmp_path / "runs/toy", "train")[2][1] != 1.0
@@ -414,7 +415,7 @@ def test_another_metric_finds_its_own_best(nmt, toy, tmp_path):
 def test_the_best_model_is_measured_anew_by_another_yardstick(make_trainer, tmp_path, known):
     """So that a worse one does not take its place."""
     trainer, _ = make_trainer("train.steps=10")
-    trainer.measure = lambda weights: measured(20.0)
+    trainer.measure = lambda weights: measured(trainer, 20.0)
     trainer.fit()
     before = sha256_of(tmp_path / "runs/toy/model/model.safetensors")
     file = tmp_path / "runs/toy/checkpoints/step-10/state.json"
@@ -422,7 +423,7 @@ def test_the_best_model_is_measured_anew_by_another_yardstick(make_trainer, tmp_
         file.write_text(json.dumps({**json.loads(file.read_text()), "yardstick": ""}))
     trainer, _ = make_trainer("train.steps=20", "train.valid_lines=5")
     values = iter([30.0, 25.0])
-    trainer.measure = lambda weights: measured(next(values))
+    trainer.measure = lambda weights: measured(trainer, next(values))
     trainer.fit()
     state = load_state(checkpoints(tmp_path / "runs/toy")[-1])
     assert (state.best, state.best_step) == (30.0, 10) and state.stale == 1
@@ -885,7 +886,7 @@ def test_a_run_that_a_signal_stopped_and_that_is_then_over(make_trainer, tmp_pat
         run / "checkpoints/last"
     ).validated == 10
     trainer, entries = make_trainer("train.steps=15")
-    trainer.measure = lambda weights: measured(99.0)
+    trainer.measure = lambda weights: measured(trainer, 99.0)
     trainer.fit()
     assert [entry.step for entry in entries if isinstance(entry, Valid)] == [15]
     state = load_state(run / "checkpoints/last")
@@ -939,7 +940,7 @@ def test_a_disk_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 def test_a_better_average_is_to_be_beaten(make_trainer, tmp_path):
     trainer, _ = make_trainer("train.steps=20", "train.average=2")
     values = iter([1.0, 2.0, 5.0])
-    trainer.measure = lambda weights: measured(next(values))
+    trainer.measure = lambda weights: measured(trainer, next(values))
     trainer.fit()
     assert load_state(checkpoints(tmp_path / "runs/toy")[-1]).best == 5.0
 
