@@ -86,7 +86,7 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the search for one sentence. `nmt inspect --beam` draws the steps.
+    """One step of the search for one sentence. `nmt inspect --show beam` draws the steps.
 
     The first four lists have one entry for each candidate, best first. An impossible candidate has a total of -inf.
     """
