@@ -15,9 +15,9 @@ def test_steps_equal_decode_while_the_cache_grows(config):
     with torch.inference_mode():
         memory = model.encode(SRC)
         expected, state = model.decode(tgt, memory)[0], model.start(memory)
-        held = []  # all, or memory that was freed could be mistaken for memory that was kept
+        caches = []  # all are kept, because a freed address could be used again
         for t in range(40):
             logits, _, state = model.step(tgt[:, t], memory, state)
             assert_close(logits, expected[:, t], 2e-5)
-            held.append(state["cache"])
-    assert len({cache.data_ptr() for cache in held}) == math.ceil(40 / GROWTH)  # else it stays where it is
+            caches.append(state["cache"])
+    assert len({cache.data_ptr() for cache in caches}) == math.ceil(40 / GROWTH)  # copied only to grow

@@ -1,4 +1,4 @@
-"""The contract of model/base.py, checked with every family: each way to compute something must give the same result."""
+"""The contract of model/base.py, checked with every family."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_future_tokens_change_nothing(config):
 @every_model
 @pytest.mark.parametrize("attention", [False, True])
 def test_padding_and_other_rows_change_nothing(config, attention):
-    """A sentence alone, without padding, gets the logits that it gets in a padded batch."""
+    """A sentence has the same logits alone, without padding, and in a padded batch."""
     model = randomized(config)
     with torch.no_grad():
         batch = model.decode(TGT, model.encode(SRC, attention), attention)[0]
@@ -56,12 +56,12 @@ def test_attention_weights_leave_the_logits_alone_and_sum_to_one(config):
         memory = model.encode(SRC, attention=True)
         logits, weights = model.decode(TGT, memory, attention=True)
         assert_close(logits, model(SRC, TGT), 2e-5)
-    shapes = {name: tuple(shares.shape) for name, shares in weights.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if "attention" in memory:
         shapes["source"] = tuple(memory["attention"].shape)
     assert shapes == attention_shapes(config)
     weights = {"source": memory.get("attention"), "cross": None, "decoder": None, **weights}
-    source, cross, own = weights["source"], weights["cross"], weights["decoder"]
+    source, cross, decoder = weights["source"], weights["cross"], weights["decoder"]
     source_pads = (SRC == PAD)[:, None, None, None]
     sums = []
     if source is not None:
@@ -69,11 +69,11 @@ def test_attention_weights_leave_the_logits_alone_and_sum_to_one(config):
     if cross is not None:
         assert (cross.masked_select(source_pads) == 0).all()
         if isinstance(config, recipe.DecoderOnly):  # one softmax over both sides
-            sums.append(cross.sum(-1) + own.sum(-1))
-        elif getattr(config, "span", "") != "predictive":  # whose Gaussian takes something away
+            sums.append(cross.sum(-1) + decoder.sum(-1))
+        elif getattr(config, "span", "") != "predictive":  # a Gaussian makes these weights smaller
             sums.append(cross.sum(-1))
-    if own is not None:
-        assert (own.triu(1) == 0).all()
+    if decoder is not None:
+        assert (decoder.triu(1) == 0).all()
     for total in sums:
         assert_close(total, torch.ones(total.shape))
     with torch.no_grad():
@@ -102,24 +102,24 @@ def test_steps_equal_decode(config, attention):
         logits, weights = model.decode(TGT, memory, attention=True)
         state = model.start(memory)
         for t in range(TGT.size(1)):
-            step, shares, state = model.step(TGT[:, t], memory, state, attention)
+            step, step_weights, state = model.step(TGT[:, t], memory, state, attention)
             assert_close(step, logits[:, t], 2e-5)
             if attention:
-                assert shares.keys() == weights.keys() - {"decoder"}
-                for name in shares:
-                    assert_close(shares[name], weights[name][:, :, :, t])
+                assert step_weights.keys() == weights.keys() - {"decoder"}
+                for name in step_weights:
+                    assert_close(step_weights[name], weights[name][:, :, :, t])
             else:
-                assert shares is None
+                assert step_weights is None
 
 
 @every_model
 @pytest.mark.parametrize("steps", [4, 40])
 def test_steps_after_moves_equal_decode(config, steps):
-    """Hypotheses of a sentence reordered, repeated and dropped at every step, and sentences that leave, as in a beam
-    search: each row goes on as if it had been alone with what it has written."""
+    """As in a beam search, every step reorders, repeats and drops hypotheses, and one sentence leaves. Each hypothesis
+    must continue as if the model had written it alone."""
     model = randomized(config)
-    chance = torch.Generator().manual_seed(8)
-    alive, width = torch.arange(len(SRC)), 1
+    generator = torch.Generator().manual_seed(8)
+    remaining, width = torch.arange(len(SRC)), 1
     with torch.inference_mode():
         memory = model.encode(SRC)
         state = model.start(memory)
@@ -127,20 +127,20 @@ def test_steps_after_moves_equal_decode(config, steps):
         for t in range(steps):
             logits, _, state = model.step(written[:, -1], memory, state)
             if t % 8 == 3:
-                sources = SRC[alive].repeat_interleave(width, 0)
+                sources = SRC[remaining].repeat_interleave(width, 0)
                 assert_close(logits, model(sources, written)[:, -1], 2e-5)
-            stay = torch.arange(len(alive)) if t != steps // 2 else torch.tensor([0, *range(2, len(alive))])
-            rows = stay[:, None] * width + torch.randint(width, (len(stay), 3), generator=chance)
-            alive, width, memory = alive[stay], 3, select(memory, stay)
+            stay = torch.arange(len(remaining)) if t != steps // 2 else torch.tensor([0, *range(2, len(remaining))])
+            rows = stay[:, None] * width + torch.randint(width, (len(stay), 3), generator=generator)
+            remaining, width, memory = remaining[stay], 3, select(memory, stay)
             state = model.move(state, rows)
-            new = torch.randint(4, 20, (rows.numel(), 1), generator=chance)
+            new = torch.randint(4, 20, (rows.numel(), 1), generator=generator)
             written = torch.cat([written[rows.flatten()], new], 1)
 
 
 @every_model
 @pytest.mark.parametrize("attention", [False, True])
 def test_hypotheses_share_their_source(config, attention):
-    """Three rows to each row of memory give what they give with the memory repeated."""
+    """Three hypotheses that share a row of memory give the same result as with that row repeated three times."""
     model = randomized(config)
     rows = torch.arange(len(SRC)).repeat_interleave(3)
     prefixes = sentences([5] * len(rows), end=(), seed=6)
@@ -164,18 +164,19 @@ def test_zeroed_embeddings_keep_their_positions(config):
         zeroed = model.features(TGT, model.encode(SRC, keep=keep_src), keep=keep_tgt)[0]
         all_kept = model.features(TGT, model.encode(SRC, keep=keep_src | True), keep=keep_tgt | True)[0]
         assert_close(all_kept, model.features(TGT, model.encode(SRC))[0])
-        # The same by hand: a piece whose vector is zero takes the place of each token that is not kept.
+        # The same with other means: a piece with a zero vector replaces each token that is not kept.
         for table in {model.target_embedding, model.source_table}:
             table.weight[VOCAB - 1] = 0
         src, tgt = SRC.masked_fill(~keep_src & (SRC != PAD), VOCAB - 1), TGT.masked_fill(~keep_tgt, VOCAB - 1)
         expected = model.features(tgt, model.encode(src))[0]
-    used = (SRC == VOCAB - 1).any(1) | (TGT == VOCAB - 1).any(1)
-    assert_close(zeroed[~used][TGT[~used] != PAD], expected[~used][TGT[~used] != PAD], 2e-5)
+    unchanged = ~((SRC == VOCAB - 1).any(1) | (TGT == VOCAB - 1).any(1))  # rows that do not contain that piece
+    real = TGT[unchanged] != PAD
+    assert_close(zeroed[unchanged][real], expected[unchanged][real], 2e-5)
 
 
 @every_model
 def test_model_built_on_the_meta_device_and_then_filled(config):
-    """Built on the meta device and then filled, as a loader does: the sinusoids are there."""
+    """A loader builds models this way. The table of sinusoids must not be lost."""
     model = randomized(config)
     for assign in (False, True):
         with torch.device("meta"):
@@ -198,16 +199,16 @@ def test_model_built_on_the_meta_device_and_then_filled(config):
     ids=lambda value: getattr(value, "family", value),
 )
 def test_each_dropout_works_in_training_only(config, name):
-    nothing = {key: 0.0 for key in vars(config) if key.endswith("dropout")}
-    model = build_model(replace(config, **{**nothing, name: 0.2}), VOCAB, VOCAB)
+    no_dropout = {key: 0.0 for key in vars(config) if key.endswith("dropout")}
+    model = build_model(replace(config, **{**no_dropout, name: 0.2}), VOCAB, VOCAB)
     with torch.no_grad():
-        quiet = model.eval()(SRC, TGT)
-        assert torch.equal(quiet, model(SRC, TGT))
-        noisy = model.train()(SRC, TGT)
-        assert not torch.allclose(noisy, quiet) and not torch.allclose(noisy, model(SRC, TGT))
-    without = build_model(replace(config, **nothing), VOCAB, VOCAB)
+        without_noise = model.eval()(SRC, TGT)
+        assert torch.equal(without_noise, model(SRC, TGT))
+        with_noise = model.train()(SRC, TGT)
+        assert not torch.allclose(with_noise, without_noise) and not torch.allclose(with_noise, model(SRC, TGT))
+    never_drops = build_model(replace(config, **no_dropout), VOCAB, VOCAB)
     with torch.no_grad():
-        assert_close(without.train()(SRC, TGT), without.eval()(SRC, TGT))
+        assert_close(never_drops.train()(SRC, TGT), never_drops.eval()(SRC, TGT))
 
 
 def test_position_vectors_of_each_family():

@@ -13,7 +13,7 @@ from nmt_cli.recipe import schema as recipe
 
 
 def conv1d(linear: nn.Linear, x: torch.Tensor, left: int, right: int) -> torch.Tensor:
-    """The same convolution by PyTorch: x (T,D) -> (T,D), gated."""
+    """A gated convolution by PyTorch's conv1d: x (T,D) -> (T,D)."""
     dim = x.size(1)
     weight = linear.weight.view(2 * dim, -1, dim).transpose(1, 2)  # (2D,D,kernel)
     y = F.conv1d(F.pad(x.T, (left, right)), weight, linear.bias)
@@ -23,28 +23,28 @@ def conv1d(linear: nn.Linear, x: torch.Tensor, left: int, right: int) -> torch.T
 @parametrized(CONVS)
 def test_conv_equals_conv1d(config):
     model = randomized(config)
-    half, kernel = math.sqrt(0.5), config.kernel
+    sqrt_half, kernel = math.sqrt(0.5), config.kernel
     with torch.no_grad():
         logits, weights = model.decode(TGT, model.encode(SRC), attention=True)
         for n, (src, tgt) in enumerate(zip(unpadded(SRC), unpadded(TGT), strict=True)):
             embedded = model.source_table.weight[src] + model.source_positions.weight[: len(src)]
             z = embedded
             for layer in model.encoder:
-                z = (conv1d(layer.linear, z, kernel // 2, kernel // 2) + z) * half
-            values = (z + embedded) * half
-            x = own = model.target_embedding.weight[tgt] + model.target_positions.weight[: len(tgt)]
+                z = (conv1d(layer.linear, z, kernel // 2, kernel // 2) + z) * sqrt_half
+            values = (z + embedded) * sqrt_half
+            x = target_embedded = model.target_embedding.weight[tgt] + model.target_positions.weight[: len(tgt)]
             for n_layer, layer in enumerate(model.decoder):
                 h = conv1d(layer.convolution.linear, x, kernel - 1, 0)
-                d = (h @ layer.query.weight.T + layer.query.bias + own) * half
-                shares = torch.softmax(d @ z.T, -1)
-                assert_close(weights["cross"][n, n_layer, 0, : len(tgt), : len(src)], shares)
-                context = (shares @ values) * (len(src) * math.sqrt(1 / len(src)))
-                x = ((h + context) * half + x) * half
+                d = (h @ layer.query.weight.T + layer.query.bias + target_embedded) * sqrt_half
+                cross = torch.softmax(d @ z.T, -1)
+                assert_close(weights["cross"][n, n_layer, 0, : len(tgt), : len(src)], cross)
+                context = (cross @ values) * (len(src) * math.sqrt(1 / len(src)))
+                x = ((h + context) * sqrt_half + x) * sqrt_half
             assert_close(logits[n, : len(tgt)], x @ model.output_weight.T, 2e-5)
 
 
 def test_initial_weights_preserve_the_variance():
-    """Section 3.6 of the paper promises that layers keep it: no layer is to be ten times its neighbour."""
+    """By section 3.5 of the paper, layers preserve the variance: the encoder's output has about that of its input."""
     torch.manual_seed(2)
     model = build_model(recipe.Conv(dim=128, encoder_layers=6, dropout=0.2), 500, 500)
     assert model.target_embedding.weight.std().item() == pytest.approx(0.1, rel=0.02)

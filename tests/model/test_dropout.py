@@ -11,9 +11,9 @@ from nmt_cli.model.dropout import dropout
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.3, 0.5, 0.9])
 def test_dropout_statistics(p):
-    """Each element is dropped with p to within 1/512, and the mean is exactly preserved in expectation."""
+    """The probability of dropping differs from p by at most 1/512. The expectation of the mean is exact."""
     torch.manual_seed(4)
-    x = torch.ones(1000, 1003)  # a size that 8 does not divide
+    x = torch.ones(1000, 1003)  # the number of elements is not a multiple of 8
     y = dropout(x, p)
     kept = (y != 0).double()
     assert len(y.unique()) == 2
@@ -23,7 +23,7 @@ def test_dropout_statistics(p):
     error = 4.5 * math.sqrt(rounded * (1 - rounded) / n)
     assert kept.mean().item() == pytest.approx(1 - rounded, abs=error)
     assert y.double().mean().item() == pytest.approx(1, abs=error / (1 - rounded))
-    for dim in (0, 1):  # no row or column is special, neighbours are independent
+    for dim in (0, 1):  # rows and columns are alike, neighbors are independent
         assert (kept.mean(dim) - (1 - rounded)).abs().max() < 6 * math.sqrt(rounded * (1 - rounded) / 1000)
         together = (kept.narrow(dim, 1, 999) * kept.narrow(dim, 0, 999)).mean().item()
         assert together == pytest.approx((1 - rounded) ** 2, abs=2 * error)

@@ -22,12 +22,12 @@ from nmt_cli.recipe import schema as recipe
     ],
     ids=lambda config: f"{config.family}-{getattr(config, 'attention', '')}",
 )
-def test_training_flops(config, monkeypatch):
-    """Against PyTorch's count of one pass, thrice; attention's own products, which ours leaves out, are small here."""
+def test_training_costs_three_times_the_forward_pass_that_torch_counts(config, monkeypatch):
+    """Our count leaves out the products of queries, keys and values, which are few here."""
     torch.manual_seed(1)
     model = build_model(config, 300, 300).eval()
     src, tgt = torch.randint(4, 300, (16, 5)), torch.randint(4, 300, (16, 7))
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # whose recurrence is one operation that nobody counts
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # its recurrence is not counted
     with FlopCounterMode(display=False) as counter:
         model(src, tgt)
     assert training_flops(model, src.numel(), tgt.numel()) == pytest.approx(3 * counter.get_total_flops(), rel=0.08)

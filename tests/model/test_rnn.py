@@ -26,21 +26,21 @@ def softmax(x):
     return x / x.sum()
 
 
-def numbers(model: nn.Module) -> dict:
-    """A model's parameters in numpy, double precision."""
+def parameters_of(model: nn.Module) -> dict:
+    """The parameters of a model as numpy arrays in double precision."""
     return {name: parameter.detach().double().numpy() for name, parameter in model.named_parameters()}
 
 
-def below(p: dict, prefix: str) -> dict:
-    """Those of a part of the model."""
+def of_part(p: dict, prefix: str) -> dict:
+    """The parameters of a part of the model."""
     return {name[len(prefix) + 1 :]: x for name, x in p.items() if name.startswith(prefix + ".")}
 
 
-def cell(kind, p, x, state, way=""):
-    """One step by the formulas of the textbook; state is (h,) or (h, c)."""
+def cell(kind, p, x, state, direction=""):
+    """One step by the formulas of a textbook; state is (h,) or (h, c)."""
     h = state[0]
-    from_x = p[f"weight_ih_l0{way}"] @ x + p[f"bias_ih_l0{way}"]
-    from_h = p[f"weight_hh_l0{way}"] @ h + p[f"bias_hh_l0{way}"]
+    from_x = p[f"weight_ih_l0{direction}"] @ x + p[f"bias_ih_l0{direction}"]
+    from_h = p[f"weight_hh_l0{direction}"] @ h + p[f"bias_hh_l0{direction}"]
     if kind == "rnn":
         return (np.tanh(from_x + from_h),)
     if kind == "gru":
@@ -53,7 +53,7 @@ def cell(kind, p, x, state, way=""):
 
 
 def score(kind, p, q, k, s):
-    """One number for a query q and the key k at position s, as the papers write it."""
+    """The score of query q and key k at position s, by the formula of its paper."""
     match kind:
         case "cosine":
             strength = math.log(1 + math.exp(p["strength.weight"][0] @ q + p["offset"][0]))
@@ -74,9 +74,9 @@ def score(kind, p, q, k, s):
             return p["vector"] @ np.maximum(hidden, 0)
 
 
-def attended(config, p, h, states, t):
+def attend(config, p, h, states, t):
     """The context of decoder state h at step t, and the weights (H,S)."""
-    size, own = len(states), below(p, "score")
+    size, score_parameters = len(states), of_part(p, "score")
     queries, keys, values = [h], [states], [states]
     if config.projections:
         queries = np.split(p["query.weight"] @ h, config.heads)
@@ -88,11 +88,11 @@ def attended(config, p, h, states, t):
         center = min(t, size - 1)
     if config.span == "predictive":
         center = size * sigmoid(p["center.weight"][0] @ np.tanh(p["center_hidden.weight"] @ h))
-    seen = [s for s in range(size) if center is None or abs(s - center) <= config.radius]
+    visible = [s for s in range(size) if center is None or abs(s - center) <= config.radius]
     contexts, rows = [], []
     for q, ks, vs in zip(queries, keys, values, strict=True):
         weights = np.zeros(size)
-        weights[seen] = softmax(np.array([score(config.attention, own, q, ks[s], s) for s in seen]))
+        weights[visible] = softmax(np.array([score(config.attention, score_parameters, q, ks[s], s) for s in visible]))
         if config.span == "predictive":
             sigma = config.radius / 2
             weights *= [math.exp(-((s - center) ** 2) / (2 * sigma**2)) for s in range(size)]
@@ -101,7 +101,7 @@ def attended(config, p, h, states, t):
     return np.concatenate(contexts), np.array(rows)
 
 
-def by_hand(config, p, src, tgt):
+def run_model(config, p, src, tgt):
     """Logits (T,V) and attention (T,H,S) of one sentence, word by word."""
     target_table = p["target_embedding.weight"]
     source_table = p.get("source_embedding.weight", target_table)
@@ -109,32 +109,32 @@ def by_hand(config, p, src, tgt):
     scale, slots = math.sqrt(config.dim), 2 if config.cell == "lstm" else 1
     states = [source_table[i] * scale for i in src]
     for layer in range(config.encoder_layers):
-        own, outputs = below(p, f"encoder.{layer}"), []
-        for way in ("", "_reverse") if config.bidirectional else ("",):
+        layer_parameters, outputs = of_part(p, f"encoder.{layer}"), []
+        for direction in ("", "_reverse") if config.bidirectional else ("",):
             width = config.dim // (1 + config.bidirectional)
-            state, made = (np.zeros(width),) * slots, []
-            for x in reversed(states) if way else states:
-                state = cell(config.cell, own, x, state, way)
-                made.append(state[0])
-            outputs.append(made[::-1] if way else made)
-            outputs[-1].append(made[-1])  # the last state of each direction comes last
+            state, hidden = (np.zeros(width),) * slots, []
+            for x in reversed(states) if direction else states:
+                state = cell(config.cell, layer_parameters, x, state, direction)
+                hidden.append(state[0])
+            outputs.append(hidden[::-1] if direction else hidden)
+            outputs[-1].append(hidden[-1])  # the last state of each direction comes last
         states = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
         last = states.pop()
     states = np.array(states)
     first = np.tanh(p["bridge.weight"] @ last + p["bridge.bias"]).reshape(slots, config.decoder_layers, -1)
     layers = [tuple(first[:, i]) for i in range(config.decoder_layers)]
-    fed, logits, attention = np.zeros(config.dim), [], []
+    attentional, logits, attention = np.zeros(config.dim), [], []
     for t, i in enumerate(tgt):
         x = [target_table[i] * scale]
         x += [last] if config.context == "every" else []
-        x += [fed] if config.input_feeding else []
+        x += [attentional] if config.input_feeding else []
         h = np.concatenate(x)
         for n in range(config.decoder_layers):
-            layers[n] = cell(config.cell, below(p, f"decoder.{n}"), h, layers[n])
+            layers[n] = cell(config.cell, of_part(p, f"decoder.{n}"), h, layers[n])
             h = layers[n][0]
         if config.attention != "none":
-            context, weights = attended(config, below(p, "attention"), h, states, t)
-            h = fed = np.tanh(p["readout.weight"] @ np.concatenate([context, h]))
+            context, weights = attend(config, of_part(p, "attention"), h, states, t)
+            h = attentional = np.tanh(p["readout.weight"] @ np.concatenate([context, h]))
             attention.append(weights)
         logits.append(output @ h)
     return np.array(logits), np.array(attention)
@@ -143,11 +143,11 @@ def by_hand(config, p, src, tgt):
 @parametrized(RNNS)
 def test_recurrent_models_equal_numpy(config):
     model = randomized(config)
-    parameters = numbers(model)
+    parameters = parameters_of(model)
     with torch.no_grad():
         logits, weights = model.decode(TGT, model.encode(SRC), attention=True)
     for n, (src, tgt) in enumerate(zip(unpadded(SRC), unpadded(TGT), strict=True)):
-        expected, attention = by_hand(config, parameters, src.tolist(), tgt.tolist())
+        expected, attention = run_model(config, parameters, src.tolist(), tgt.tolist())
         np.testing.assert_allclose(logits[n, : len(tgt)], expected, rtol=1e-4, atol=2e-5)
         if config.attention != "none":
             actual = weights["cross"][n, 0, :, : len(tgt), : len(src)].transpose(0, 1)
@@ -161,7 +161,7 @@ SCORES = ["cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("kind", SCORES)
 def test_scores_and_windows_equal_numpy(kind, heads, span):
-    """Every score with every window, apart from the models; three sentences of different length."""
+    """Every score with every window, for three sentences of different length."""
     config = recipe.Rnn(dim=8, attention=kind, heads=heads, projections=heads > 1, span=span, radius=2, location_size=5)
     torch.manual_seed(7)
     attention = SourceAttention(config)
@@ -172,11 +172,11 @@ def test_scores_and_windows_equal_numpy(kind, heads, span):
     with torch.no_grad():
         context, weights = attention(queries, attention.read(states, mask), torch.arange(6).expand(3, -1))
     assert (weights.masked_select(~mask[:, None, None]) == 0).all()
-    parameters = numbers(attention)
+    parameters = parameters_of(attention)
     for n, length in enumerate(lengths):
         for t in range(6):
             source = states[n, :length].double().numpy()
-            expected, rows = attended(config, parameters, queries[n, t].double().numpy(), source, t)
+            expected, rows = attend(config, parameters, queries[n, t].double().numpy(), source, t)
             np.testing.assert_allclose(context[n, t], expected, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(weights[n, :, t, :length], rows, rtol=1e-4, atol=1e-5)
 

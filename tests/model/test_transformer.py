@@ -37,7 +37,7 @@ def build(seed: int = 0, **options) -> Transformer:
 
 
 def torch_stack(model: Transformer, options) -> tuple[nn.Module, nn.Module]:
-    """PyTorch's encoder and decoder with our weights. Kept in training mode, as eval takes PyTorch's own fast path."""
+    """PyTorch's encoder and decoder with our weights. In eval mode they would take another path."""
     arguments = {
         "d_model": 16,
         "nhead": 4,
@@ -104,7 +104,7 @@ def test_layers_equal_torch_layers(norm, activation):
 
 
 def test_gradients_equal_torch_gradients():
-    """Through the fused projections: the gradient of qkv is that of PyTorch's in_proj_weight."""
+    """The gradients of our fused projections equal the gradient of PyTorch's in_proj_weight."""
     ours, theirs = SelfAttention(16, 4, 0.0), nn.MultiheadAttention(16, 4, batch_first=True)
     copy_attention(theirs, ours)
     x = torch.randn(2, 5, 16)
@@ -130,7 +130,7 @@ def test_sinusoids_follow_the_paper(dim):
 
 
 def transformer_parameters(d, ff, encoder, decoder, vocabularies):
-    """By hand: matrices, biases, norms (pre-norm with a final norm on each side), embeddings."""
+    """The sum of matrices, biases, norms (pre-norm, with a final norm on each side) and embeddings."""
     attention, feed_forward, norm = 4 * (d * d + d), d * ff + ff + ff * d + d, 2 * d
     layers = encoder * (attention + feed_forward + 2 * norm) + decoder * (2 * attention + feed_forward + 3 * norm)
     return layers + 2 * norm + vocabularies * d
@@ -198,7 +198,7 @@ def test_initial_weights():
     bounds["output"] = (64, 64)
     for name, parameter in model.named_parameters():
         module, kind = name.split(".")[-2:]
-        if name == "output.weight":  # as if it were tied to the embedding
+        if name == "output.weight":  # like an embedding
             assert parameter.std().item() == pytest.approx(64**-0.5, rel=0.05), name
         elif kind == "bias":
             assert (parameter == 0).all(), name
@@ -213,30 +213,30 @@ def test_initial_weights():
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "ff_dropout"])
 def test_each_dropout_works_in_training_only(name):
-    nothing = {"dropout": 0.0, "attention_dropout": 0.0, "ff_dropout": 0.0}
-    model = build(**{**nothing, name: 0.2})
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "ff_dropout": 0.0}
+    model = build(**{**no_dropout, name: 0.2})
     with torch.no_grad():
         assert torch.equal(model(SRC, TGT), model(SRC, TGT))
-        quiet = model(SRC, TGT)
+        without_noise = model(SRC, TGT)
         model.train()
         torch.manual_seed(6)
         first = model(SRC, TGT)
-        assert not torch.allclose(first, quiet)
+        assert not torch.allclose(first, without_noise)
         assert not torch.allclose(first, model(SRC, TGT))
         torch.manual_seed(6)
         assert torch.equal(model(SRC, TGT), first)
-        assert_close(build(**nothing).train()(SRC, TGT), build(**nothing)(SRC, TGT))
+        assert_close(build(**no_dropout).train()(SRC, TGT), build(**no_dropout)(SRC, TGT))
 
 
 def test_dropout_is_applied_to_embeddings_and_to_residuals():
-    """Each by itself, since both have the rate model.dropout."""
+    """Both have the rate model.dropout, so each is checked by itself."""
     model = build(dropout=0.5, norm="pre")
     residual = model.encoder[0].around_attention
-    nothing, ones = torch.zeros(8, 50, 16), torch.ones(8, 50, 16)
+    zeros, ones = torch.zeros(8, 50, 16), torch.ones(8, 50, 16)
     ids = torch.full((8, 50), 7)
     with torch.no_grad():
         for train in (False, True):
             model.train(train)
             embedded = model.embed(ids, model.source_table, model.source_positions)
-            dropped = [float((x == 0).float().mean()) for x in (embedded, residual.after(nothing, ones))]
-            assert all(0.4 < share < 0.6 if train else share == 0 for share in dropped)
+            zero_shares = [float((x == 0).float().mean()) for x in (embedded, residual.after(zeros, ones))]
+            assert all(0.4 < share < 0.6 if train else share == 0 for share in zero_shares)
