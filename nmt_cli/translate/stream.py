@@ -1,59 +1,75 @@
-"""Rows from a slow pipe or a fast file, in windows: what has come is answered soon, what comes fast is sorted."""
+"""Group rows into windows, and translate two windows at a time.
+
+Slow input (a person, a pipe) is answered row by row. Fast input (a file) comes in large windows, which can be sorted by
+length and batched. Memory is bounded: reading stops while enough rows wait.
+"""
 
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
-COMPANY = 0.02  # seconds that a row waits for others
-FIRST, MOST = 64, 4096  # rows of a window, which grows while input is fast and shrinks when it is not
-HEAVIEST = 1 << 19  # ... and its characters: whole documents on a line fill it sooner
-BLOCK = 256
-AHEAD = 8  # blocks read while a window is at work: memory is bounded whatever the input
+MAX_WAIT = 0.02  # seconds that a row waits for more rows
+MIN_ROWS, MAX_ROWS = 64, 4096  # of a window: it grows while the input is fast, and shrinks when the input is slow
+MAX_WEIGHT = 1 << 19  # characters of a window, for input with a whole document on each line
+READ_AHEAD = 8  # blocks that are read before they are needed
+BLOCK_ROWS, BLOCK_WEIGHT = 256, MAX_WEIGHT // READ_AHEAD
 
 
 def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """The rows of all blocks, in order; `weigh` counts a row's characters. A thread of its own reads them, so nobody
-    waits for the end of input."""
-    ready: queue.Queue[list[Row] | BaseException | None] = queue.Queue(AHEAD)
-    threading.Thread(target=_read, args=(blocks, ready, weigh), daemon=True).start()
-    held: list[Row] = []
-    weight = 0  # of what is held
-    size, over = FIRST, False
-    while not over or held:
-        deadline = time.monotonic() + COMPANY if held else math.inf
-        while not over and len(held) < size and weight < HEAVIEST:
-            try:
-                block = ready.get(timeout=max(0.0, deadline - time.monotonic()) if held else None)
-            except queue.Empty:
-                break
-            if block is None:
-                over = True
-            elif isinstance(block, BaseException):
-                if held:  # what came before the trouble is answered first
-                    yield held
-                raise block
-            else:
-                held += block
+    """The rows of all blocks, in order. `weigh` counts the characters of a row.
+
+    A thread reads the blocks. An error of the reader is raised after the rows before the error were yielded.
+    """
+    reader = ThreadPoolExecutor(1)
+    source = _small_blocks(blocks, weigh)
+    try:
+        coming: deque[Future] = deque(reader.submit(next, source, None) for _ in range(READ_AHEAD))
+        rows: list[Row] = []
+        weight, size = 0, MIN_ROWS
+        while coming or rows:
+            deadline = time.monotonic() + MAX_WAIT if rows else math.inf
+            while coming and len(rows) < size and weight < MAX_WEIGHT:
+                wait([coming[0]], max(0.0, deadline - time.monotonic()) if rows else None)
+                if not coming[0].done():
+                    break
+                try:
+                    block = coming.popleft().result()
+                except BaseException:
+                    if rows:
+                        yield rows
+                    raise
+                if block is None:
+                    coming.clear()
+                    break
+                coming.append(reader.submit(next, source, None))
+                rows += block
                 weight += sum(map(weigh, block))
-                deadline = min(deadline, time.monotonic() + COMPANY)
-        if held:
-            full = len(held) >= size or weight >= HEAVIEST
-            window = next(_parts(held, size, HEAVIEST, weigh))
-            held, weight = held[len(window) :], weight - sum(map(weigh, window))
-            size = min(2 * size, MOST) if full else max(FIRST, size // 2)
-            yield window
+                deadline = min(deadline, time.monotonic() + MAX_WAIT)
+            if rows:
+                is_full = len(rows) >= size or weight >= MAX_WEIGHT
+                window = next(_cut(rows, size, MAX_WEIGHT, weigh))
+                rows, weight = rows[len(window) :], weight - sum(map(weigh, window))
+                size = min(2 * size, MAX_ROWS) if is_full else max(MIN_ROWS, size // 2)
+                yield window
+    finally:
+        reader.shutdown(wait=False, cancel_futures=True)
 
 
-def _parts(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """Of so many rows and no more weight; one row, however heavy."""
+def _small_blocks(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
+    for block in blocks:
+        yield from _cut(block, BLOCK_ROWS, BLOCK_WEIGHT, weigh)
+
+
+def _cut(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
+    """Parts of at most `most` rows and `heaviest` characters. A single row may be heavier."""
     part: list[Row] = []
     total = 0
     for row in rows:
@@ -68,44 +84,25 @@ def _parts(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int
 
 
 def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:
-    """job(window) for each, in order, two at a time: while one is read, encoded and decoded, the other is searched.
+    """job(window) for each window, in order, two at a time: one window is searched while the other is decoded.
 
-    A result is passed on as soon as it is there, whether or not there is more input.
+    A result is yielded as soon as it is there, even if the next window is not. After Ctrl-C, nothing waits for the
+    threads: cli.py ends the process.
     """
-    waiting: queue.Queue[queue.Queue | None] = queue.Queue(1)
-
-    def work(window: list[Row], slot: queue.Queue) -> None:
-        try:
-            slot.put((job(window), None))
-        except BaseException as error:
-            slot.put((None, error))
-
-    def feed() -> None:
-        try:
-            for window in windows:
-                slot: queue.Queue = queue.Queue(1)
-                waiting.put(slot)  # waits here while two are at work
-                threading.Thread(target=work, args=(window, slot), daemon=True).start()
-            waiting.put(None)
-        except BaseException as error:
-            slot = queue.Queue(1)
-            slot.put((None, error))
-            waiting.put(slot)
-
-    # Daemons all: after Ctrl-C nobody waits for them.
-    threading.Thread(target=feed, daemon=True).start()
-    while (slot := waiting.get()) is not None:
-        result, error = slot.get()
-        if error is not None:
-            raise error
-        yield result
-
-
-def _read(blocks: Iterable[list[Row]], ready: queue.Queue, weigh: Callable[[Row], int]) -> None:
+    pool = ThreadPoolExecutor(3)  # two jobs, and one thread that waits for the next window
+    jobs: deque[Future] = deque()
+    coming: Future | None = pool.submit(next, windows, None)
     try:
-        for block in blocks:
-            for part in _parts(block, BLOCK, HEAVIEST // AHEAD, weigh):
-                ready.put(part)
-        ready.put(None)
-    except BaseException as error:  # whatever it is, the reader of the queue should know
-        ready.put(error)
+        while coming or jobs:
+            wanted = [coming] if coming and len(jobs) < 2 else []
+            wait([*wanted, *list(jobs)[:1]], return_when=FIRST_COMPLETED)
+            if coming and coming in wanted and coming.done():
+                last, coming = coming, None
+                if last.exception() is None and last.result() is not None:
+                    jobs.append(pool.submit(job, last.result()))
+                    coming = pool.submit(next, windows, None)
+            elif jobs and jobs[0].done():
+                yield jobs.popleft().result()
+        last.result()  # raises the error of the reader, if there was one
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
