@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,89 +17,96 @@ from nmt_cli.translate.protect import Span, without_overlaps
 
 @dataclass(frozen=True)
 class Term(Span):
-    """A term in a line, and its translation, which counts as whole words."""
+    """A term in a line. Its translation must be whole words."""
 
     def count_in(self, text: str) -> int:
-        """At the beginning of a sentence it may have a capital."""
-        return len(self._places(text))
+        return len(self._matches(text))
 
     def without(self, text: str, count: int) -> str:
-        for place in reversed(self._places(text)[:count]):
-            text = text[: place.start()] + "\0" + text[place.end() :]
+        for match in reversed(self._matches(text)[:count]):
+            text = text[: match.start()] + "\0" + text[match.end() :]
         return text
 
-    def _places(self, text: str) -> list[re.Match]:
+    def _matches(self, text: str) -> list[re.Match]:
+        """At the beginning of a sentence the translation may have a capital."""
         forms = dict.fromkeys((self.wanted, capitalized(self.wanted)))
-        found = re.finditer("|".join(map(re.escape, forms)), text)
-        return [place for place in found if _is_whole(text, place.start(), place.end())]
+        matches = re.finditer("|".join(map(re.escape, forms)), text)
+        return [match for match in matches if _is_whole_word(text, match.start(), match.end())]
 
 
 @dataclass(frozen=True)
 class Glossary:
-    """Terms by their source in lower case. A dictionary, since a pattern of all would be tried at every character."""
+    """Target terms by their source in lower case. A dictionary is faster than one pattern of thousands of terms."""
 
     targets: dict[str, str]
 
     @cached_property
     def lengths(self) -> dict[str, list[int]]:
-        """Of the terms that begin with a character."""
-        found: dict[str, set[int]] = {}
+        """The lengths of the terms that begin with each character."""
+        lengths: dict[str, set[int]] = {}
         for term in self.targets:
-            found.setdefault(term[0], set()).add(len(term))
-        return {first: sorted(lengths) for first, lengths in found.items()}
+            lengths.setdefault(term[0], set()).add(len(term))
+        return {first: sorted(sizes) for first, sizes in lengths.items()}
 
     def find(self, text: str) -> list[Term]:
-        """Terms in a line, the longest where several begin; whole words, in whatever case."""
-        small = _small(text)
-        found = []
-        for start, first in enumerate(small):
+        """Terms in a line: whole words, in upper or lower case. Where several begin, the longest."""
+        lower = _lower(text)
+        terms = []
+        for start, first in enumerate(lower):
             for stop in (start + length for length in self.lengths.get(first, ())):
-                wanted = self.targets.get(small[start:stop])
-                if wanted is not None and stop <= len(small) and _is_whole(small, start, stop):
-                    found.append(Term(start, stop, wanted))
-        return without_overlaps(found)
+                wanted = self.targets.get(lower[start:stop])
+                if wanted is not None and stop <= len(lower) and _is_whole_word(lower, start, stop):
+                    terms.append(Term(start, stop, wanted))
+        return without_overlaps(terms)
 
 
-def _small(text: str) -> str:
-    """In lower case, character by character: where İ would become two, places would move."""
-    return "".join(small if len(small := character.lower()) == 1 else character for character in text)
+def _lower(text: str) -> str:
+    """Lower case, character by character. İ stays, because it becomes two characters, which would shift positions."""
+    return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
 
 
-def _is_whole(text: str, start: int, stop: int) -> bool:
-    """Does no word go on beyond these places?"""
-    return not (_joined(text[start], text[start - 1 : start]) or _joined(text[stop - 1], text[stop : stop + 1]))
+def _is_whole_word(text: str, start: int, stop: int) -> bool:
+    """Does text[start:stop] begin and end where words begin and end?"""
+    return not (_is_joined(text[start], text[start - 1 : start]) or _is_joined(text[stop - 1], text[stop : stop + 1]))
 
 
-def _joined(character: str, neighbour: str) -> bool:
-    """Is the first or last character of a term in one word with its neighbour? Where no spaces are written, a word has
-    no edge; an accent or a vowel sign is part of its word."""
-    marked = neighbour and unicodedata.category(neighbour).startswith("M")
-    return _has_edge(character) and bool(marked or re.match(r"\w", neighbour))
+def _is_joined(character: str, neighbor: str) -> bool:
+    """Does the first or last character of a term belong to one word with its neighbor?
+
+    An accent or a vowel sign belongs to its word. In scripts without spaces, words have no edges.
+    """
+    spaced_letter = _is_accent(character) or re.fullmatch(rf"[^\W{UNSPACED}]", character)
+    return bool(spaced_letter and neighbor and (_is_accent(neighbor) or re.match(r"\w", neighbor)))
+
+
+def _is_accent(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
 
 
 def capitalized(term: str) -> str:
     return term[0].upper() + term[1:]
 
 
-def load_glossary(path: Path, form: Normalization) -> Glossary:
+def make_glossary(terms: str | Path | Mapping[str, str], form: Normalization) -> Glossary:
+    """A glossary from a TSV file, or from {source: target}."""
+    if isinstance(terms, Mapping):
+        entries = [(f'"{source}"', source, target) for source, target in terms.items()]
+        name = "glossary"
+    else:
+        path = Path(terms)
+        numbered = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
+        entries = [(f"{path}, line {number}", *split_tsv(line, path, number)) for number, line in numbered]
+        name = f"glossary {path}"
     targets: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        source, target = (normalize(column, form) for column in split_tsv(line, path, number))
+    for place, *columns in entries:
+        source, target = (normalize(column, form) for column in columns)
         if not source or not target:
-            raise NmtError(f"{path}, line {number}: a side of the entry is blank", "source, a tab, target")
-        if (other := targets.get(_small(source), target)) != target:
+            raise NmtError(f"{place}: a side of the entry is blank", "write the source, a tab, and the target")
+        if (other := targets.get(_lower(source), target)) != target:
             raise NmtError(
-                f'{path}, line {number}: "{source}" has two translations, "{other}" and "{target}"',
-                "keep one of them",
+                f'{place}: "{source}" has two translations, "{other}" and "{target}"', "keep one of the two lines"
             )
-        targets[_small(source)] = target
+        targets[_lower(source)] = target
     if not targets:
-        raise NmtError(f"the glossary {path} is empty", "a line of it is: source, a tab, target")
+        raise NmtError(f"the {name} is empty", "write one term per line: source, a tab, target")
     return Glossary(targets)
-
-
-def _has_edge(character: str) -> bool:
-    marked = unicodedata.category(character).startswith("M")
-    return marked or re.fullmatch(rf"[^\W{UNSPACED}]", character) is not None

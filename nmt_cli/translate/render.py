@@ -8,54 +8,55 @@ import re
 from collections.abc import Callable
 
 from nmt_cli.text.alignment import pharaoh
-from nmt_cli.translate.translator import Output, Translation
+from nmt_cli.translate.results import Output, Translation
 
-Render = Callable[[Translation], str]
-_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")  # line breaks and the like, which JSON itself would let pass
+# JSON allows these characters in a string, but other programs take some of them for line ends.
+_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
-def renderer(form: str, alpha: float, align: bool, tokens: bool, score_only: bool) -> Render:
+def renderer(form: str, align: bool, tokens: bool, score_only: bool) -> Callable[[Translation], str]:
     if form == "jsonl":
-        return lambda translation: _jsonl(translation, alpha, align, tokens)
+        return lambda translation: _jsonl(translation, align, tokens)
     if form == "tsv":
-        return lambda translation: _tsv(translation, alpha, align)
+        return lambda translation: _tsv(translation, align)
     if score_only:
-        return lambda translation: f"{translation.outputs[0].score(alpha):.4f}\n"
+        return lambda translation: f"{translation.score:.4f}\n"
     return lambda translation: translation.text + "\n"
 
 
-def _tsv(translation: Translation, alpha: float, align: bool) -> str:
-    """line, rank, score, translation and perhaps the alignment; a blank line of input has one row too."""
+def _tsv(translation: Translation, align: bool) -> str:
+    """Columns: line, rank, score, translation, and with `align` the alignment. A blank line of input has one row."""
     rows = []
-    for rank, output in enumerate(translation.outputs or [Output("")], 1):
-        columns = [str(translation.row.number), str(rank), f"{output.score(alpha):.4f}", output.text]
+    for rank, output in enumerate(translation.n_best or [Output("")], 1):
+        columns = [str(translation.line), str(rank), f"{output.score:.4f}", output.text]
         rows.append("\t".join([*columns, *([pharaoh(output.alignment)] if align else [])]) + "\n")
     return "".join(rows)
 
 
-def _jsonl(translation: Translation, alpha: float, align: bool, tokens: bool) -> str:
-    found = []
-    for output in translation.outputs:
-        entry: dict[str, object] = {"text": output.text, "score": _short(output.score(alpha))}
-        entry["logprob"] = _short(output.logprob)
+def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
+    n_best = []
+    for output in translation.n_best:
+        entry: dict[str, object] = {
+            "text": output.text,
+            "score": _rounded(output.score),
+            "logprob": _rounded(output.logprob),
+        }
         if tokens:
-            entry |= {"tokens": output.pieces, "token_logprobs": [*map(_short, output.token_logprobs)]}
+            entry |= {"tokens": output.tokens, "token_logprobs": [*map(_rounded, output.token_logprobs)]}
         if align:
             entry["alignment"] = pharaoh(output.alignment)
-        found.append(entry)
+        n_best.append(entry)
     line = {
-        "line": translation.row.number,
-        "source": translation.row.text,
+        "line": translation.line,
+        "source": translation.source,
         "translation": translation.text,
-        "n_best": found,
-        "flags": sorted(translation.flags),
+        "n_best": n_best,
+        "flags": translation.flags,
     }
-    return (
-        _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False, allow_nan=False))
-        + "\n"
-    )
+    text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def _short(number: float) -> float | None:
-    """To four places: the fifth depends on the batch. JSON has no infinity."""
+def _rounded(number: float) -> float | None:
+    """Four decimal places, because the fifth depends on the batch. JSON has no infinity and no nan: None."""
     return round(number, 4) if math.isfinite(number) else None

@@ -1,67 +1,84 @@
-"""The input of `nmt translate` as rows: lines, each with its prefix or its given translation if there is one."""
+"""Read the input of `nmt translate`: lines, each with its prefix or with the translation to score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.text.lines import STDIN, read_blocks, read_lines, split_tsv
-from nmt_cli.translate.translator import Row
 
 
-def read_rows(inputs: list[Path], beside: Path | None, tsv: bool, shard: str | None) -> Iterator[list[Row]]:
-    """Blocks of rows. `beside` is a file read in step with the input; `tsv`: both are columns of one file."""
+@dataclass(frozen=True)
+class Row:
+    """A line of input. `given` is a forced prefix, or the translation to score."""
+
+    number: int  # in the whole input, from 1
+    text: str
+    given: str = ""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Lines first + 1 to last of the input."""
+
+    first: int
+    last: int
+    is_end: bool  # the last shard: it also checks that no file has more lines
+
+
+def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | None) -> Iterator[list[Row]]:
+    """Blocks of rows.
+
+    The file `given` is read in step with the input. With `tsv`, both are columns of the input.
+    """
     inputs = inputs or [STDIN]
-    for path in [*inputs, *([beside] if beside else [])]:
+    for path in [*inputs, *([given] if given else [])]:
+        # Only a missing file is opened here, to raise its error before any work. A pipe can be opened only once.
         if path != STDIN and (path.is_dir() or not path.exists()):
-            next(read_lines(path), None)  # the reader knows what to say; a pipe it could read only once
-    part = _part(inputs, shard) if shard else None
-    return _blocks(inputs, beside, tsv, part)
+            next(read_lines(path), None)
+    return _blocks(inputs, given, tsv, _parse_shard(inputs, shard) if shard else None)
 
 
-def _blocks(
-    inputs: list[Path], beside: Path | None, tsv: bool, part: tuple[int, int, bool] | None
-) -> Iterator[list[Row]]:
-    others = read_lines(beside) if beside else None
+def _blocks(inputs: list[Path], given: Path | None, tsv: bool, shard: Shard | None) -> Iterator[list[Row]]:
+    given_lines = read_lines(given) if given else None
     number = 0
     for path in inputs:
-        before = number
+        lines_before = number
         for lines in read_blocks(path):
             rows = []
             for line in lines:
                 number += 1
-                other = ""
-                if others is not None:
-                    found = next(others, None)
-                    if found is None:
-                        raise NmtError(f"{beside} has only {number - 1} lines, fewer than the input", _SAME)
-                    other = found
-                elif tsv:
-                    line, other = split_tsv(line, path, number - before)
-                if part is None or part[0] < number <= part[1]:
-                    rows.append(Row(number, line, other))
+                text, given_text = split_tsv(line, path, number - lines_before) if tsv else (line, "")
+                if given_lines is not None:
+                    try:
+                        given_text = next(given_lines)
+                    except StopIteration:
+                        message = f"{given} has only {number - 1} lines, fewer than the input"
+                        raise NmtError(message, _SAME_LENGTH) from None
+                if shard is None or shard.first < number <= shard.last:
+                    rows.append(Row(number, text, given_text))
             if rows:
                 yield rows
-            if part is not None and number >= part[1] and not part[2]:
+            if shard is not None and number >= shard.last and not shard.is_end:
                 return
-    if others is not None and next(others, None) is not None:
-        raise NmtError(f"{beside} has more lines than the input's {number}", _SAME)
+    if given_lines is not None and next(given_lines, None) is not None:
+        raise NmtError(f"{given} has more lines than the input, which has {number}", _SAME_LENGTH)
 
 
-_SAME = "each line of one belongs to a line of the other"
+_SAME_LENGTH = "the file must have one line for each line of the input"
 
 
-def _part(inputs: list[Path], shard: str) -> tuple[int, int, bool]:
-    """Lines after the first and up to the second number, counted from 1, and whether these are the last: parts of equal
-    size that make up the whole."""
+def _parse_shard(inputs: list[Path], shard: str) -> Shard:
+    """Shards have almost equal sizes. Together they are the whole input."""
     index, slash, count = shard.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise NmtError(f"--shard {shard} is not of the form I/N with I from 1 to N", "for example --shard 1/4")
     if not all(path.is_file() for path in inputs):
-        raise NmtError("--shard needs a file: the end of a pipe or of standard input is not known", "name the file")
+        raise NmtError("--shard needs a file, because a pipe must be read to its end to count its lines", "name a file")
     total = sum(count_lines(path) for path in inputs)
-    return total * (int(index) - 1) // int(count), total * int(index) // int(count), index == count
+    return Shard(total * (int(index) - 1) // int(count), total * int(index) // int(count), index == count)
 
 
 def count_lines(path: Path) -> int:

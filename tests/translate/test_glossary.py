@@ -16,9 +16,11 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.contract import Hypothesis, SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.text.vocab import learn, load_vocab, write_vocab
-from nmt_cli.translate.glossary import Term, load_glossary
+from nmt_cli.translate.glossary import Term, make_glossary
+from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import lost, take_out, without_overlaps
-from nmt_cli.translate.translator import Row, Settings, Translator
+from nmt_cli.translate.rows import Row
+from nmt_cli.translate.window import WindowTranslator
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_both_engines_agree_on_a_glossary(nmt, model, write):
 
 
 def test_neighbouring_terms_where_the_source_needs_no_space(write):
-    glossary = load_glossary(write("g.tsv", "猫\tcat\n狗\tdog\n"), "nfc")
+    glossary = make_glossary(write("g.tsv", "猫\tcat\n狗\tdog\n"), "nfc")
     text = "猫狗都在睡。"
     assert [gap.wanted for gap in take_out(text, glossary.find(text))[1]] == ["cat dog"]
 
@@ -137,7 +139,7 @@ def test_the_terms_of_a_line_against_a_pattern_for_each(write):
 
     for _ in range(200):
         terms = {" ".join(text(random_.randint(1, 4)).lower().split()): f"t{n}" for n in range(5)}
-        glossary = load_glossary(write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items())), "nfc")
+        glossary = make_glossary(write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items())), "nfc")
         line, expected = text(20), []
         for source, target in terms.items():
             first, last = (re.match(r"[^\W猫]", source[at]) for at in (0, -1))
@@ -180,7 +182,7 @@ def test_bad_glossaries(nmt, model, write, content, message):
 
 
 def test_terms_are_whole_words_and_the_longest_wins(write):
-    glossary = load_glossary(write("g.tsv", "cat\tA\nblack cat\tB\n猫\tC\nc++\tD\n"), "nfc")
+    glossary = make_glossary(write("g.tsv", "cat\tA\nblack cat\tB\n猫\tC\nc++\tD\n"), "nfc")
     found = [(span.start, span.wanted) for span in glossary.find("Black cat, cats, CAT, 黒猫だ c++ concat")]
     assert found == [(0, "B"), (17, "A"), (23, "C"), (26, "D")]
 
@@ -216,8 +218,9 @@ def test_a_forced_term_touches_what_its_place_touched(trained, write, tmp_path):
             found = [(*request.prefix, *ends) if request.prefix else self.ids for request in requests]
             return [[Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, attention)] for ids in found]
 
-    glossary = load_glossary(write("g.tsv", "cat\tmatou\n"), "nfc")
+    glossary = make_glossary(write("g.tsv", "cat\tmatou\n"), "nfc")
     engine = Obeys(vocab.target.piece_to_id(targets))
-    translator = Translator(Workers(engine, 1, False), vocab, Settings(SearchOptions(), 4000, 100), glossary)
+    settings = Settings(SearchOptions(), 4000, 100, glossary=glossary)
+    translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
     (found,) = translator.translate([Row(1, source)])
-    assert found.text == "Il voit (matou)." and found.flags == {"glossary"}
+    assert found.text == "Il voit (matou)." and found.flags == ("glossary",)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.store.checkpoint import save_model
-from nmt_cli.translate.split import cut_loop
+from nmt_cli.translate.loops import cut_loops
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from nmt_cli.translate.split import cut_loop
     ],
 )
 def test_loops(ids, source, expected):
-    found = cut_loop(ids, source, str.isalpha)
+    found = cut_loops(ids, source, str.isalpha)
     assert found == (None if expected is None else tuple(expected))
 
 

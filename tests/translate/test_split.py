@@ -11,8 +11,10 @@ from support.small_language import SENTENCES, text_of
 
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
+from nmt_cli.translate.options import Settings
+from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_long
-from nmt_cli.translate.translator import Row, Settings, Translator
+from nmt_cli.translate.window import WindowTranslator
 
 
 def test_a_long_line_is_split_and_named(nmt, model):
@@ -57,11 +59,11 @@ def test_the_n_best_of_a_line_in_parts(nmt, model):
 def test_the_parts_of_a_long_line_are_joined(trained):
     """An engine that echoes gives the line back, however it was cut."""
     settings = Settings(SearchOptions(), 4000, longest_source=30, align=True)
-    translator = Translator(Workers(Echo(), 1, False), trained.vocab, settings)
+    translator = WindowTranslator(Workers(Echo(), 1, False), trained.vocab, settings)
     line = " ".join(SENTENCES[:10])
     (found,) = translator.translate([Row(1, line)])
-    assert found.text == line and found.parts > 4 and found.flags == {"split"}
-    assert list(found.outputs[0].alignment) == [(n, n) for n in range(len(line.split()))]
+    assert found.text == line and found.parts > 4 and found.flags == ("split",)
+    assert list(found.alignment) == [(n, n) for n in range(len(line.split()))]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.text.vocab import UNK, learn, load_vocab, write_vocab
-from nmt_cli.translate.translator import Row, Settings, Translator
+from nmt_cli.translate.options import Settings
+from nmt_cli.translate.rows import Row
+from nmt_cli.translate.window import WindowTranslator
 
 
 def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
@@ -22,7 +24,7 @@ def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
     vocab = load_vocab(tmp_path / "v")
     written = [vocab.target.piece_to_id(piece) for piece in ("▁la", "<0x0A>", "<0x0D>", "<0x00>", "<0xE2>", "▁la")]
     assert UNK not in written
-    translator = Translator(Workers(Says(written), 1, False), vocab, Settings(SearchOptions(), 4000, 100))
+    translator = WindowTranslator(Workers(Says(written), 1, False), vocab, Settings(SearchOptions(), 4000, 100))
     (found,) = translator.translate([Row(1, "the cat.")])
     assert found.text.startswith("la") and found.text.endswith("la")
     assert not any(unicodedata.category(character).startswith("C") for character in found.text)
@@ -30,10 +32,10 @@ def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
 
 def test_the_translator_batches_by_length_and_keeps_the_order(trained):
     engine = Echo()
-    translator = Translator(Workers(engine, 1, False), trained.vocab, Settings(SearchOptions(), 40, 200))
+    translator = WindowTranslator(Workers(engine, 1, False), trained.vocab, Settings(SearchOptions(), 40, 200))
     lines = ["the cat.", "", *SENTENCES[:9], "x {name} y."]
     found = translator.translate([Row(n, line) for n, line in enumerate(lines, 1)])
-    assert [one.row.number for one in found] == list(range(1, len(lines) + 1))
+    assert [one.line for one in found] == list(range(1, len(lines) + 1))
     assert found[1].text == "" and "{name}" in found[-1].text
     assert all(request.source for batch in engine.seen for request in batch)  # nobody is asked about blank lines
     for batch in engine.seen:

@@ -1,0 +1,330 @@
+"""What happens to one line: split, translate, check, repair.
+
+A line is a program: a generator that yields requests to the engine, is sent their hypotheses, and returns the result.
+So the steps of a line read from top to bottom, although thousands of lines are translated at once: `together` runs many
+programs in step and yields the requests of all of them (window.py batches these).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+
+from nmt_cli.errors import NmtError
+from nmt_cli.search.contract import Hypothesis, Request, length_normalized
+from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
+from nmt_cli.text.languages import puts_spaces_between_sentences
+from nmt_cli.text.lines import is_blank, normalize, one_line
+from nmt_cli.text.vocab import UNK, Vocab
+from nmt_cli.translate.glossary import Term, capitalized
+from nmt_cli.translate.loops import cut_loops
+from nmt_cli.translate.options import Settings
+from nmt_cli.translate.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
+from nmt_cli.translate.results import Output, Translation
+from nmt_cli.translate.rows import Row
+from nmt_cli.translate.split import split_long
+
+Result = TypeVar("Result")
+Program = Generator[list[Request], list[list[Hypothesis]], Result]
+
+
+def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
+    """Run programs in step, and return their results in order."""
+    results: dict[int, Result] = {}
+    requests: dict[int, list[Request]] = {index: [] for index in range(len(programs))}
+    answers: Iterator[list[Hypothesis]] = iter(())
+    while requests:
+        running, requests = requests, {}
+        for index, asked in running.items():
+            try:
+                program = programs[index]
+                requests[index] = program.send([next(answers) for _ in asked]) if asked else next(program)
+            except StopIteration as stop:
+                results[index] = stop.value
+        if requests:
+            answers = iter((yield [request for asked in requests.values() for request in asked]))
+    return [results[index] for index in range(len(programs))]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The n best of a line or of a part of a line, and what happened to the best."""
+
+    outputs: list[Output]
+    flags: frozenset[str] = frozenset()
+
+
+class LineTranslator:
+    def __init__(self, vocab: Vocab, settings: Settings) -> None:
+        self.vocab, self.settings = vocab, settings
+        self.join = " " if puts_spaces_between_sentences(vocab.target_lang) else ""
+
+        @cache
+        def is_known(character: str) -> bool:
+            """A character that the model reads as bytes counts as unknown: the model may fail to write the bytes."""
+            if character == SPACE:  # SentencePiece's mark for a space, which would come back as a space
+                return False
+            ids = vocab.source.encode(character)
+            return character == " " or not any(index == UNK or vocab.source.is_byte(index) for index in ids)
+
+        @cache
+        def is_word(index: int) -> bool:
+            return any(map(str.isalpha, vocab.target.id_to_piece(index)))
+
+        self.is_known, self.is_word = is_known, is_word
+
+    def line(self, row: Row) -> Program[Translation]:
+        """A whole line, in parts if the line is too long for the model."""
+        text = normalize(row.text, self.vocab.normalization)
+        if is_blank(text):
+            return Translation(row.number, row.text)
+        prefix, ids, limit = self._prefix(row), self._encode(text), self.settings.longest_source
+        if len(ids) <= limit:
+            segment = yield from self._segment(row.number, text, ids, prefix, words_before=0)
+            return Translation(row.number, row.text, tuple(segment.outputs), tuple(sorted(segment.flags)))
+        parts = split_long(text, limit, lambda part: len(self._encode(part)), self._uncut)
+        encoded = [self._encode(part) for part in parts]
+        *words_before, words = accumulate(map(self._count_words, encoded), initial=0)
+        no_word_was_cut = words == self._count_words(ids)
+        segments = yield from together(
+            [
+                self._segment(
+                    row.number,
+                    part,
+                    encoded[n],
+                    () if n else prefix,
+                    words_before[n] if no_word_was_cut else None,
+                )
+                for n, part in enumerate(parts)
+            ]
+        )
+        flags = {"split"}.union(*(segment.flags for segment in segments))
+        outputs = self._joined([segment.outputs for segment in segments])
+        return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)), len(parts))
+
+    def _joined(self, parts: list[list[Output]]) -> list[Output]:
+        """The outputs of all parts of a line, joined: the best of each part, the second best of each part, ..."""
+        joined = []
+        for rank in range(max(map(len, parts))):
+            outputs = [part[min(rank, len(part) - 1)] for part in parts]
+            logprob, length = sum(output.logprob for output in outputs), sum(output.length for output in outputs)
+            # Align the whole line or nothing: where text was put back or copied, the pieces do not give the words.
+            is_aligned = all(output.alignment or not output.text for output in outputs)
+            words_before = accumulate((len(words_of(output.tokens)) for output in outputs), initial=0)
+            joined.append(
+                Output(
+                    self.join.join(output.text for output in outputs if output.text),
+                    self._score(logprob, length),
+                    logprob,
+                    length,
+                    tuple(piece for output in outputs for piece in output.tokens),
+                    (),  # every part has an end mark, so the log probabilities do not fit the pieces
+                    tuple(
+                        (source, target + shift)
+                        for output, shift in zip(outputs, words_before, strict=False)
+                        for source, target in output.alignment
+                        if is_aligned
+                    ),
+                )
+            )
+        return sorted(joined, key=lambda output: -output.score)
+
+    def _score(self, logprob: float, length: int) -> float:
+        return length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.vocab.source.encode(text))
+
+    def _count_words(self, source: tuple[int, ...]) -> int:
+        return len(words_of(self.vocab.source.id_to_piece(list(source))))
+
+    def _prefix(self, row: Row) -> tuple[int, ...]:
+        ids = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
+        if UNK in ids:
+            raise NmtError(
+                f"the prefix of line {row.number} has characters that the model cannot write: {row.given}",
+                "remove characters that are not in the model's vocabulary, or leave the line blank",
+            )
+        return ids
+
+    # -- what the translation must contain ---------------------------------------------------------------------------
+
+    def _terms(self, text: str) -> list[Term]:
+        """Terms of the glossary, but not inside of a placeholder or an address, which a translation would destroy."""
+        terms = self.settings.glossary.find(text) if self.settings.glossary else []
+        fixed = verbatim(text) if terms and self.settings.protect else []
+        return [term for term in terms if all(term.contains(span) or not term.overlaps(span) for span in fixed)]
+
+    def _required(self, text: str) -> list[Span]:
+        """Everything that the translation must contain, from left to right. Terms go before protected text."""
+        terms = self._terms(text)
+        spans = protected(text, self.is_known) if self.settings.protect else []
+        spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
+        return sorted([*spans, *terms], key=lambda span: span.start)
+
+    def _uncut(self, text: str) -> list[tuple[int, int]]:
+        return [(span.start, span.stop) for span in self._required(text)]
+
+    # -- one segment -------------------------------------------------------------------------------------------------
+
+    def _segment(
+        self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], words_before: int | None
+    ) -> Program[Segment]:
+        """Translate a line or a part of it, and repair the translation where something was lost.
+
+        `words_before` counts the words of the line before this part. None: a word was cut, so nothing can be aligned.
+        """
+        # Only text that must not be cut is longer than the model allows. From marks alone a model invents a sentence.
+        has_words = any(map(str.isalnum, text)) or not self.settings.protect
+        if len(ids) > self.settings.longest_source or not has_words:
+            return self._copied(text, prefix)
+        # 1. Translate the text as it is, with the terms of the glossary.
+        hypotheses, flags = yield from self._with_terms(line, text, ids, prefix)
+        outputs, found = self._outputs(ids, hypotheses, len(prefix), words_before)
+        required = self._required(text)
+        missing = lost(required, outputs[0].text)
+        if not missing:
+            return Segment(outputs, flags | found)
+        # 2. Translate the text without the lost spans and put them back. If that fails, without all required spans.
+        for taken in (missing, required) if len(missing) < len(required) else (required,):
+            taken = taken if prefix else [_with_capital(span, text) for span in taken]
+            rest, gaps = take_out(text, taken)
+            if not any(map(str.isalnum, rest)):
+                return self._copied(replaced(text, taken), prefix, flags)
+            ids = self._encode(rest)
+            # Half a word can have more pieces than the whole word.
+            boundaries = [min(len(self._encode(rest[: gap.at])), len(ids)) for gap in gaps]
+            hypotheses, forced = yield from self._with_terms(line, rest, ids, prefix, attention=True)
+            outputs, found = self._outputs(ids, hypotheses, len(prefix), words_before)
+            flags |= forced | {"restored"}
+            for n, hypothesis in enumerate(hypotheses):
+                pieces = list(outputs[n].tokens)
+                attention = attention_of(hypothesis, len(ids))[: len(pieces)]
+                restored = put_back(pieces, attention, gaps, boundaries, self._decoder(pieces), len(prefix))
+                outputs[n] = replace(outputs[n], text=one_line(restored), alignment=())
+            if not lost(required, outputs[0].text):
+                break
+        return Segment(outputs, flags | found)
+
+    def _copied(self, text: str, prefix: tuple[int, ...], flags: frozenset[str] = frozenset()) -> Segment:
+        """Text without anything to translate, behind the forced prefix."""
+        begin = self.vocab.target.decode(list(prefix))
+        return Segment([Output(one_line(self.join.join(part for part in (begin, text) if part)))], flags | {"copied"})
+
+    def _with_terms(
+        self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
+    ) -> Program[tuple[list[Hypothesis], frozenset[str]]]:
+        """Search, and force every missing term of the glossary at the place where the model translated it otherwise.
+
+        A term is not forced if the model cannot write it. A forced term can still be lost if the model adds an ending.
+        """
+        terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
+        attention = attention or self.settings.align or bool(terms)
+        request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens)
+        (hypotheses,) = yield [request]
+        forced: list[Term] = []  # no term is forced twice
+        for _ in terms:
+            best = hypotheses[0]
+            written = self.vocab.target.decode(list(best.ids))
+            choices = []
+            for term in lost(terms, written):
+                if term not in forced:
+                    at = self._place(text, term, best, len(request.prefix))
+                    new = self._pieces_at(term, best.ids, at)
+                    if best.ids[at : at + len(new)] != new:  # a term that occurs twice may stand at one of its places
+                        choices.append((at, new, term))
+            if not choices:
+                break
+            at, new, term = min(choices, key=lambda choice: choice[:2])
+            forced.append(term)
+            request = replace(request, prefix=(*best.ids[:at], *new))
+            (hypotheses,) = yield [request]
+        return hypotheses, frozenset({"glossary"} if forced else ())
+
+    def _place(self, text: str, term: Span, best: Hypothesis, after: int) -> int:
+        """The piece, not before `after`, where the word begins that attends most to the source of the term."""
+        first = len(self._encode(text[: term.start].rstrip()))
+        last = max(first + 1, len(self._encode(text[: term.stop])))
+        words = words_of(self.vocab.target.id_to_piece(list(best.ids)), punctuation=True)
+        words = [word for word in words if word.start >= after]
+        attention = attention_of(best, len(self._encode(text)))
+        weights = [attention[word.start : word.stop, first:last].sum(1).mean() for word in words]
+        return words[int(np.argmax(weights))].start if words else len(best.ids)
+
+    def _pieces_at(self, term: Term, ids: tuple[int, ...], at: int) -> tuple[int, ...]:
+        """The pieces of the term's translation, to be written at ids[at].
+
+        At the beginning of a sentence a lower-case term gets a capital. No space comes behind an opening bracket.
+        """
+        target = self.vocab.target
+        plain, capital = map(tuple, target.encode([term.wanted, capitalized(term.wanted)]))
+        if not at:
+            begins_sentence = target.decode(list(ids))[:1].isupper() and term.wanted.islower() and UNK not in capital
+            return capital if begins_sentence else plain
+        if at < len(ids) and not target.id_to_piece(ids[at]).startswith(SPACE):
+            mark = target.decode(list(ids[:at]))[-1:]
+            touching = target.encode(mark + term.wanted)
+            for n in range(1, len(touching)):
+                if target.decode(touching[:n]) == mark:
+                    return tuple(touching[n:])
+        return plain
+
+    def _outputs(
+        self, source: tuple[int, ...], hypotheses: Sequence[Hypothesis], given: int, words_before: int | None
+    ) -> tuple[list[Output], set[str]]:
+        """The n best without loops, and the flags of the best. The `given` pieces of a prefix may repeat themselves."""
+        outputs, flags = [], set[str]()
+        for rank, hypothesis in enumerate(hypotheses):
+            cut = cut_loops(hypothesis.ids[given:], source, self.is_word)
+            ids = list(hypothesis.ids if cut is None else (*hypothesis.ids[:given], *cut))
+            pieces = self.vocab.target.id_to_piece(ids)
+            length, alignment = len(hypothesis.ids) + 1, tuple[tuple[int, int], ...]()
+            if self.settings.align and cut is None and ids and words_before is not None:
+                alignment = self._alignment(source, pieces, hypothesis, words_before)
+            outputs.append(
+                Output(
+                    one_line(self.vocab.target.decode(ids)),
+                    self._score(hypothesis.logprob, length),
+                    hypothesis.logprob,
+                    length,
+                    tuple(pieces),
+                    hypothesis.token_logprobs if cut is None else (),
+                    alignment,
+                )
+            )
+            if not rank and (cut is not None or not hypothesis.finished):
+                flags.add("unfinished" if cut is None else "loop")
+        return outputs, flags
+
+    def _alignment(
+        self, source: tuple[int, ...], pieces: list[str], hypothesis: Hypothesis, words_before: int
+    ) -> tuple[tuple[int, int], ...]:
+        """For each target word, the source word that it attends to most. End marks are no words."""
+        if hypothesis.attention is None:
+            return ()
+        sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
+        weights = over_words(hypothesis.attention[: len(pieces), : len(source)], targets, sources)
+        return tuple((source + words_before, target) for source, target in aligned(weights))
+
+    def _decoder(self, pieces: list[str]) -> Callable[[Word], str]:
+        ids = self.vocab.target.piece_to_id(pieces)
+        return lambda word: self.vocab.target.decode(ids[word.start : word.stop])
+
+
+def _with_capital(span: Span, text: str) -> Span:
+    """A term that begins the line with a capital keeps the capital."""
+    begins_line = isinstance(span, Term) and text[span.start].isupper() and not text[: span.start].strip()
+    return replace(span, wanted=capitalized(span.wanted)) if begins_line and span.wanted.islower() else span
+
+
+def attention_of(hypothesis: Hypothesis, source: int) -> np.ndarray:
+    """(T+1,S+1) attention. For a model without attention, assume a translation word by word."""
+    if hypothesis.attention is not None:
+        return hypothesis.attention[:, : source + 1]  # without the padding of the batch
+    positions = np.round(np.linspace(0, source, len(hypothesis.ids) + 1)).astype(int)
+    return np.eye(source + 1)[positions]

@@ -1,0 +1,119 @@
+"""Options of `nmt translate` and of Translator.translate: what they mean for a model, and which ones go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypedDict
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe.schema import Rnn
+from nmt_cli.search.contract import SearchOptions, options_of
+from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.text.alignment import SPACE
+from nmt_cli.text.lines import STDIN, check_stdin_once
+from nmt_cli.text.vocab import EOS, UNK, Vocab
+from nmt_cli.translate.glossary import Glossary
+
+
+class TranslateOptions(TypedDict, total=False):
+    """Keyword arguments of Translator.translate, named as on the command line. None leaves the choice to the model."""
+
+    beam: int | None  # hypotheses kept; 1 is greedy search
+    alpha: float | None  # score = sum(log p) / length^alpha
+    n_best: int  # translations of each line
+    patience: float | None  # stop after patience x beam finished hypotheses; None: when no open hypothesis can win
+    max_ratio: float | None  # longest output = max_ratio x source pieces + 10
+    min_length: int  # pieces before the end mark
+    no_repeat_ngram: int  # never repeat an n-gram of this many pieces; 0: off
+    repetition_penalty: float  # above 1: pieces that were written before become less probable
+    forbid: Sequence[str]  # never write the pieces of these texts
+    sample: bool  # draw translations instead of searching for the best
+    temperature: float  # with sample: below 1 is sharper
+    top_k: int  # with sample: draw from the k most probable pieces; 0: all
+    top_p: float  # with sample: draw from the fewest pieces whose probabilities reach this sum
+    seed: int  # with sample
+    align: bool  # word alignments, from attention
+    tokens: bool  # the log probability of each piece
+    glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}
+    protect: bool  # restore placeholders, tags, URLs, emoji, numbers and unknown words that the model loses
+    batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
+
+
+# Options that SearchOptions has under the same name.
+_SEARCH = (
+    *("beam", "alpha", "n_best", "patience", "max_ratio", "min_length", "no_repeat_ngram", "repetition_penalty"),
+    *("sample", "temperature", "top_k", "top_p", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of one call, for one model and one engine."""
+
+    search: SearchOptions
+    batch_tokens: int  # rows x longest source of a batch
+    longest_source: int  # pieces; a longer line is split
+    longest_scored: int = 0  # pieces of a pair that can be scored, end marks included; 0: any number
+    protect: bool = True
+    align: bool = False
+    tokens: bool = False
+    glossary: Glossary | None = None
+
+
+def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> SearchOptions:
+    """The search that the first model's recipe describes, changed by the options."""
+    if unknown := options.keys() - TranslateOptions.__annotations__:
+        raise TypeError(f"translate() has no option {', '.join(sorted(unknown))}")
+    model = models[0]
+    changes = {name: value for name in _SEARCH if (value := options.get(name)) is not None}
+    changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
+    positions = [one.recipe.model.max_positions for one in models if one.recipe.model.max_positions]
+    search = replace(
+        options_of(model.recipe),
+        **changes,  # type: ignore[arg-type]
+        max_length=min(positions, default=0),
+        forbidden=_forbidden_pieces(options.get("forbid") or (), model.vocab),
+    )
+    if not search.sample and (search.temperature, search.top_k, search.top_p) != (1, 0, 1):
+        raise NmtError("--temperature, --top-k and --top-p have an effect only with --sample", "add --sample")
+    architecture = model.recipe.model
+    if options.get("align") and isinstance(architecture, Rnn) and architecture.attention == "none":
+        raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
+    return search
+
+
+def _forbidden_pieces(texts: Iterable[str], vocab: Vocab) -> tuple[int, ...]:
+    """The pieces of these texts, and the piece of unknown characters, which is never part of a translation."""
+    forbidden = {UNK}
+    for text in texts:
+        pieces = set(vocab.encode_target([text])[0]) - {EOS, UNK, vocab.target.piece_to_id(SPACE)}
+        if not pieces:
+            raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
+        forbidden |= pieces
+    return tuple(sorted(forbidden))
+
+
+def check_command(
+    form: str,
+    score_only: bool,
+    target: Path | None,
+    options: TranslateOptions,
+    prefix_file: Path | None,
+    inputs: Sequence[Path],
+) -> None:
+    """Refuse options of the command line that contradict each other, before any file is read."""
+    n_best, align, tokens, glossary = (options.get(name) for name in ("n_best", "align", "tokens", "glossary"))
+    searching = prefix_file or glossary or options.get("forbid") or options.get("sample") or n_best != 1 or align
+    if score_only and searching:
+        named = "--prefix-file, --glossary, --forbid, --sample, --n-best or --align"
+        raise NmtError(f"--score-only cannot be combined with {named}", "leave these options out")
+    if target is not None and not score_only:
+        raise NmtError("--target names translations to score, but --score-only is missing", "add --score-only")
+    if form == "text" and (n_best != 1 or align):
+        name = "--align" if n_best == 1 else f"--n-best {n_best}"
+        raise NmtError(f"{name} does not fit on one line of text", "add --format jsonl or --format tsv")
+    if form != "jsonl" and tokens:
+        raise NmtError("--tokens needs --format jsonl", "add --format jsonl")
+    check_stdin_once([*(inputs or [STDIN]), prefix_file, target, glossary if isinstance(glossary, Path) else None])
