@@ -24,11 +24,11 @@ from train_step import PIECES, batches
 
 from nmt_cli.model.base import count_parameters
 from nmt_cli.model.build import build_model
+from nmt_cli.model.flops import training_flops
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.malloc import keep_freed_memory
-from nmt_cli.training.trainer import training_flops
 
 RUNGS: dict[str, recipe.Model] = {
     "rnn": recipe.Rnn(cell="rnn", attention="none"),

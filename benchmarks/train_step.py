@@ -89,7 +89,7 @@ def plain_feed_forward(self: transformer.FeedForward, x: Tensor) -> Tensor:
 
 def plain_embed(self: transformer.Transformer, ids: Tensor, table: nn.Embedding, positions: nn.Module) -> Tensor:
     x = table(ids) * self.scale + positions(0, ids.size(1), table.weight)
-    return transformer.dropout(x, self.drop)
+    return transformer.dropout(x, self.dropout_rate)
 
 
 class PlainLoss(TrainingLoss):

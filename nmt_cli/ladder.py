@@ -1,7 +1,8 @@
-"""The ladder: one corpus, one budget, and the field's architectures one after the other. `nmt ladder` leads here.
+"""The ladder: several recipes, one corpus, one budget, one table that compares them. `nmt ladder` leads here.
 
-Each rung is a run like any other, OUT/NAME, trained by trainer.py: interrupted, it goes on; finished, it is not trained
-again; `nmt translate` and `nmt inspect` know it. docs/ladder.md tells what each rung is.
+A rung is a recipe. Each rung becomes a run like any other in OUT/NAME: training resumes after an interruption, a
+finished rung is not trained again, and `nmt translate` and `nmt inspect` read the run. docs/ladder.md explains the
+shipped rungs.
 """
 
 from __future__ import annotations
@@ -16,63 +17,32 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nmt_cli.errors import NmtError
-from nmt_cli.inspect.attention import inspect
+from nmt_cli.inspect.attention import attention
 from nmt_cli.model.base import count_parameters
 from nmt_cli.model.device import Compute
-from nmt_cli.recipe.load import load_recipe, parse_overrides
-from nmt_cli.recipe.schema import Recipe, Transformer
+from nmt_cli.recipe.load import find_recipe, load_recipe
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.scoring.draw import draw_lengths
-from nmt_cli.scoring.metrics import ScoreOptions, score, tokenizer_for
-from nmt_cli.scoring.texts import Texts
+from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
-from nmt_cli.store.run_folder import read_log
+from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.training.screen import duration
 from nmt_cli.training.validation import Validation
 
+# The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.
+SHIPPED = ("demo-rnn", "demo-rnn-attention", "demo-rnn-multi-head", "demo-conv", "demo-decoder", "demo")
+
+_NARROW = 70  # columns of a terminal that needs a denser table
+
 
 @dataclass(frozen=True)
 class Rung:
-    """A name, what it adds to the rung below, and how its recipe differs from the base's.
-
-    Widths and rates are multiples of the base's: a recurrent layer has fewer matrices than a Transformer's, so it may
-    be wider, and what was found on the demo corpus (recipes/demo-*.toml) is that attention to states and convolutions
-    bear a higher rate.
-    """
+    """A trained rung with its figures and its translations of the test set."""
 
     name: str
-    what: str
-    settings: tuple[str, ...] = ()
-    width: int = 1
-    rate: float = 1.0
-
-
-_LSTM = ("model.family=rnn", "model.cell=lstm", "train.clip=1.0")  # recurrent gradients can explode
-RUNGS = (
-    Rung("rnn", "LSTM, one vector for the source", (*_LSTM, "model.attention=none", "model.context=every"), width=2),
-    Rung("attention", "... and additive attention", (*_LSTM, "model.attention=additive"), width=2, rate=2),
-    Rung(
-        "multi-head",
-        "... of four heads, scaled dot",
-        (*_LSTM, "model.attention=scaled_dot", "model.projections=true", "model.heads=4"),
-        width=2,
-        rate=2,
-    ),
-    Rung("conv", "gated convolutions", ("model.family=conv",), rate=2),
-    Rung("decoder", "one causal Transformer", ("model.family=decoder", "model.layers=4")),
-    Rung("transformer", "the base recipe itself"),
-)
-
-
-_WIDE = 100  # columns of a terminal that has room for words too
-
-
-@dataclass(frozen=True)
-class Climbed:
-    """A rung, trained and measured."""
-
-    rung: Rung
     trained: Trained
     parameters: int
     flops: float
@@ -81,87 +51,69 @@ class Climbed:
     translations: list[str]
 
 
-def rung_recipe(
-    rung: Rung, base: Path | None, overrides: Mapping[str, Any], out: Path, budget: Mapping[str, Any]
-) -> Recipe:
-    """The base recipe with this rung's model, in a folder of its own, on the base's prepared data."""
-    plain = load_recipe(base, overrides)
-    own: dict[str, Any] = {}
-    if not isinstance(plain.model, Transformer):
-        raise NmtError(
-            f'the ladder ends with the Transformer, and this recipe is of family "{plain.model.family}"',
-            "name a recipe with family = transformer, as demo",
-        )
-    if rung.settings:
-        model = plain.model
-        own = {**parse_overrides(rung.settings), "model.dim": rung.width * model.dim, "model.dropout": model.dropout}
-        own["train.lr"] = rung.rate * plain.train.lr
-        if own["model.family"] == "decoder":
-            own |= {"model.ff": model.ff, "model.heads": model.heads}
-        overrides = {key: value for key, value in overrides.items() if not key.startswith("model.")}  # the base's own
-    places = {"train.out": str(out / rung.name), "data.prepared": str(plain.prepared_folder.resolve())}
-    recipe = load_recipe(base, {**overrides, **own, **budget, **places})
-    return replace(recipe, name=rung.name)
+def rung_recipe(rung: str, corpus: Recipe, changes: Mapping[str, Any], out: Path) -> Recipe:
+    """The recipe `rung` with some keys changed, on the prepared data of `corpus`, in the folder OUT/NAME."""
+    folders = {"data.prepared": str(corpus.prepared_folder), "train.out": str(out / Path(rung).stem)}
+    recipe = replace(load_recipe(find_recipe(rung), {**changes, **folders}), data=corpus.data, vocab=corpus.vocab)
+    for key, problem in recipe.problems():  # load_recipe has checked the rung with its own data only
+        raise NmtError(f"the rung {rung} does not fit the data {corpus.prepared_folder}: {key} {problem}", "use --set")
+    return recipe
 
 
-def measure(rung: Rung, recipe: Recipe, lines: int) -> tuple[Climbed, Validation]:
-    """A trained rung's figures, and its translations of the test set, or of the validation set where there is none."""
+def measure(recipe: Recipe, lines: int) -> tuple[Rung, Validation]:
+    """The figures of a trained rung, and the lines it translated: the test set, or else the validation set."""
     trained = load_model(recipe.run_folder)
-    log = [entry for entry in read_log(recipe.run_folder) if entry["kind"] == "train"]
-    wide = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
-    test = next((found for split in ("test", "valid") if (found := Validation.load(wide, trained.vocab, split))), None)
+    last = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, Train)][-1]
+    searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
+    test = Validation.load(searching, trained.vocab, "test") or Validation.load(searching, trained.vocab, "valid")
     if test is None:
-        raise NmtError(f"{recipe.prepared_folder} has neither test nor validation lines", "prepare it with one of them")
-    climbed = Climbed(
-        rung=rung,
+        raise NmtError(
+            f"{recipe.prepared_folder} has neither test nor validation lines", "prepare the data with test files"
+        )
+    rung = Rung(
+        name=recipe.run_folder.name,
         trained=trained,
         parameters=count_parameters(trained.model),
-        flops=log[-1]["flops"],
-        minutes=log[-1]["minutes"],
-        tokens_per_second=log[-1]["tokens"] / (60 * log[-1]["minutes"]),
-        translations=test.translations(trained.model, wide, Compute(torch.device("cpu"), "fp32", "")),
+        flops=last.flops,
+        minutes=last.minutes,
+        tokens_per_second=last.tokens / (60 * last.minutes),
+        translations=test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", "")),
     )
-    return climbed, test
+    return rung, test
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a person sees
-
-
-def show(climbed: Sequence[Climbed], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
-    sources = [test.vocab.source.decode(ids) for ids in test.sources]
-    texts = Texts(
-        systems={one.rung.name: one.translations for one in climbed},
-        references={"reference": test.references},
-        source=sources,
+def show(rungs: Sequence[Rung], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
+    """The table of all rungs, BLEU by sentence length, and the attention of one sentence for each rung."""
+    report = score(
+        {rung.name: rung.translations for rung in rungs},
+        {"reference": test.references},
+        source=[test.vocab.source.decode(ids) for ids in test.sources],
+        metrics="bleu",
+        tokenize=tokenizer_for(test.vocab.target_lang),
+        by_length=True,
     )
-    options = ScoreOptions(("bleu",), tokenizer_for(test.vocab.target_lang), by_length=True)
-    report = score(texts, options, lambda *_: None)
-    bleu = {found.system: found.score for found in report.scores}
-    wide = width >= _WIDE
-    table = new_table("model", "parameters", "BLEU", "training FLOPs" if wide else "FLOPs", "time", "tokens/s")
-    if wide:
-        table.add_column("")
-    for one in climbed:
+    bleu = {result.system: result.score for result in report.scores}
+    table = new_table("rung", "parameters", "BLEU", "FLOPs", "time", "tokens/s")
+    if width < _NARROW:
+        table.padding = (0, 1, 0, 0)
+    for rung in rungs:
         table.add_row(
-            one.rung.name,
-            f"{one.parameters:,}",
-            f"{bleu[one.rung.name]:.2f}",
-            f"{one.flops:.1e}",
-            duration(60 * one.minutes),
-            f"{one.tokens_per_second:,.0f}",
-            *([Text(one.rung.what, style="dim")] if wide else []),
+            Text(rung.name),
+            f"{rung.parameters:,}",
+            f"{bleu[rung.name]:.2f}",
+            f"{rung.flops:.1e}",
+            duration(60 * rung.minutes),
+            f"{rung.tokens_per_second:,.0f}",
         )
-    assert report.lengths is not None
+    assert report.by_length is not None
     parts: list[RenderableType] = [table, Text(report.scores[0].signature, style="dim"), ""]
-    parts += [draw_lengths(report.lengths), ""]
-    for one in climbed:
-        found = inspect(one.trained, sentence)
-        parts.append(Text.assemble((f"{one.rung.name}: ", "bold"), found.target or "(empty)"))
-        attention = found.attention.get("cross")
-        if attention is None:
+    parts += [draw_lengths(report.by_length), ""]
+    for rung in rungs:
+        weights = attention(rung.trained, sentence)
+        parts.append(Text.assemble((f"{rung.name}: ", "bold"), weights.target or "(empty)"))
+        if "cross" not in weights.weights:
             parts.append(Text("no attention over the source to draw", style="dim"))
-        elif attention.rows:
-            parts.append(heatmap(attention.chosen(None, None), attention.rows, attention.columns, width, ink))
+        elif weights.rows["cross"]:
+            parts.append(heatmap(weights.mean("cross"), weights.rows["cross"], weights.columns["cross"], width, ink))
         parts.append("")
     return Group(*parts)

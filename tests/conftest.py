@@ -90,9 +90,9 @@ def model(nmt_in, tmp_path_factory) -> Path:
 
 
 def train_small_language(nmt_in, folder: Path) -> None:
-    from nmt_cli.demo.corpus import demo_corpus
+    from nmt_cli.demo import demo_corpus
 
-    pairs = [*sentences(4000, seed=1), *demo_corpus()["train"][:200]]
+    pairs = [*sentences(4000, seed=1), *demo_corpus("train")[:200]]
     for side, language in enumerate(("en", "fr")):
         (folder / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
     sets = ["model.dim=64", "model.heads=2", "model.ff=128", "model.encoder_layers=1", "model.decoder_layers=2"]

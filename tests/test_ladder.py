@@ -1,4 +1,4 @@
-"""`nmt ladder`: rungs are trained once, go on after an interruption, and are compared in one table."""
+"""`nmt ladder`: rungs are recipes, are trained once, resume after an interruption, and are compared in one table."""
 
 from __future__ import annotations
 
@@ -7,128 +7,149 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
-from support.checks import assert_user_error, on_terminal
+from support.checks import assert_user_error
+from support.drawings import plain
 
+from nmt_cli.cli import app
+from nmt_cli.errors import NmtError
 from nmt_cli.files import sha256_of
-from nmt_cli.ladder import RUNGS, rung_recipe
-from nmt_cli.recipe.load import shipped_recipes
+from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
+from nmt_cli.recipe.load import load_recipe, shipped_recipes
 from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
-from nmt_cli.store.run_folder import read_log
+from nmt_cli.store.log import Train, read_log
 
-NAMES = [rung.name for rung in RUNGS]
 NBEST = ("--format", "tsv", "--n-best", 2, "--workers", 1)
 TEXT = [
     ("a cat sees a dog .", "ein hund katze sieht ein ."),
     ("the dog runs .", "der hund rennt ."),
     ("a small bird sings a song .", "ein kleiner vogel singt ein lied ."),
 ]
-TINY = ("model.dim=16", "model.heads=4", "model.ff=32", "model.encoder_layers=1", "model.decoder_layers=1")
-TINY += ("train.batch_tokens=64", "train.lr=3e-3", "train.warmup=5", "train.valid_lines=3", "train.precision=fp32")
+SETTINGS = ("model.dim=16", "train.batch_tokens=64", "train.warmup=5", "train.valid_lines=3", "train.precision=fp32")
+TINY = [part for setting in SETTINGS for part in ("--set", setting)]
+FLOPS = 1e7
 
 
-@pytest.fixture
-def data(nmt, write):
+@pytest.fixture(scope="module")
+def prepared(nmt_in, tmp_path_factory):
+    """A folder with prepared data in data/."""
+    folder = tmp_path_factory.mktemp("ladder")
     for side, language in enumerate(("en", "de")):
-        write(f"a.{language}", "".join(f"{pair[side]} {n}\n" for n in range(30) for pair in TEXT))
-        write(f"t.{language}", "".join(pair[side] + "\n" for pair in TEXT))
+        (folder / f"a.{language}").write_text("".join(f"{pair[side]} {n}\n" for n in range(30) for pair in TEXT))
+        (folder / f"t.{language}").write_text("".join(pair[side] + "\n" for pair in TEXT))
     files = ("--source", "a.en", "--target", "a.de", "--test-source", "t.en", "--test-target", "t.de")
-    assert nmt("prepare", *files, "--vocab-size", 60, "--out", "data").code == 0
-    return [part for key in TINY for part in ("--set", key)]
+    assert nmt_in(folder, "prepare", *files, "--vocab-size", 60, "--out", "data").code == 0
+    return folder
 
 
-def test_a_ladder(nmt, data, tmp_path):
-    """All rungs, trained once; and then each is a model like any other."""
-    command = ("ladder", "data", "--minutes", 0, "--flops", 3e7, "--sentence", "a cat runs .", *data)
+def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
+    nmt = partial(nmt_in, prepared)
+    command = ("ladder", "data", "--flops", FLOPS, "--sentence", "a cat runs .", *TINY)
     result = nmt(*command)
     assert result.code == 0, result.err
     table, lengths, *maps = result.text.split("\n\n")
     rows = {line.split()[0]: line.split() for line in table.splitlines()[1:-1]}
-    assert list(rows) == NAMES
-    for name in rows:
-        last = [entry for entry in read_log(tmp_path / "ladder" / name) if entry["kind"] == "train"][-1]
-        assert last["flops"] >= 3e7 and f"{last['flops']:.1e}" in rows[name]  # the same budget for all
+    assert tuple(rows) == SHIPPED
+    runs = {name: prepared / "ladder" / name for name in SHIPPED}
+    for name, run in runs.items():
+        last = [entry for entry in read_log(run) if isinstance(entry, Train)][-1]
+        assert last.flops >= FLOPS and f"{last.flops:.1e}" in rows[name]  # the same budget for all
     assert "BLEU by length" in lengths
-    drawn = re.findall(r"^(\S+): .*\n(no attention)?", "\n\n".join(maps), re.M)
-    assert drawn == [(name, "no attention" if name == "rnn" else "") for name in NAMES]
-    assert "rung 1 of 6, rnn" in result.err
+    drawn = re.findall(r"^(demo\S*): .*\n(no attention)?", "\n\n".join(maps), re.M)
+    assert drawn == [(name, "no attention" if name == "demo-rnn" else "") for name in SHIPPED]
+    assert "rung 1 of 6, demo-rnn: The first rung" in result.err
 
-    weights = {name: tmp_path / "ladder" / name / "model/model.safetensors" for name in NAMES}
+    # The same command again trains nothing.
+    weights = {name: run / "model/model.safetensors" for name, run in runs.items()}
     before = {name: sha256_of(path) for name, path in weights.items()}
-    shown = on_terminal("stdout", 60, *command, cwd=tmp_path)
-    table = [line for line in shown if line.startswith(("model ", *(f"{name} " for name in NAMES)))]
-    assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
-    for name in NAMES:
-        kinds = [entry["kind"] for entry in read_log(tmp_path / "ladder" / name)]
-        assert kinds.count("valid") == 1, (name, kinds)  # nothing was trained again
+    assert nmt(*command).code == 0
+    for name, run in runs.items():
+        kinds = [entry.kind for entry in read_log(run)]
+        assert kinds.count("valid") == 1, (name, kinds)
         assert sha256_of(weights[name]) == before[name]
 
-    for name in NAMES:
-        found = nmt("translate", tmp_path / "ladder" / name, *NBEST, stdin=b"a cat .\n\nthe dog\n")
-        assert found.code == 0, (name, found.err)
-        numbers = ["".join(line.split("\t")[:2]) for line in found.text.splitlines()]
-        assert numbers == ["11", "12", "21", "31", "32"], name  # line and rank
-    look = ("a cat runs .", "--target", "der hund .")
-    assert_user_error(nmt("inspect", tmp_path / "ladder/rnn", *look), "this model has no attention to show")
-    for name in ("multi-head", "conv", "decoder"):
-        seen = nmt("inspect", tmp_path / "ladder" / name, *look)
-        assert seen.code == 0 and "hund" in seen.text, (name, seen.err)
-    refused = nmt("export", tmp_path / "ladder/rnn", "--to", "ctranslate2")
-    assert_user_error(refused, "CTranslate2 has no models of family")
+    # The table fits a narrow terminal.
+    recipes = [load_recipe(run / "recipe.toml") for run in runs.values()]
+    measured = [measure(recipe, lines=0) for recipe in recipes]
+    shown = plain(show([rung for rung, _ in measured], measured[0][1], "a cat .", 60, "ascii"), 60).split("\n")
+    table = [line for line in shown if re.match(r"rung |demo\S* +\d", line)]
+    assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
 
-    refused = nmt("ladder", "data", "--minutes", 0, "--flops", 3e7, *data, "--set", "train.seed=5")
+    # Each rung is a model like any other.
+    for name, run in runs.items():
+        translated = nmt("translate", run, *NBEST, stdin=b"a cat .\n\nthe dog\n")
+        assert translated.code == 0, (name, translated.err)
+        line_and_rank = ["".join(line.split("\t")[:2]) for line in translated.text.splitlines()]
+        assert line_and_rank == ["11", "12", "21", "31", "32"], name
+    pair = ("a cat runs .", "--target", "der hund .")
+    assert_user_error(nmt("inspect", runs["demo-rnn"], *pair), "this model has no attention to show")
+    for name in ("demo-rnn-multi-head", "demo-conv", "demo-decoder"):
+        inspected = nmt("inspect", runs[name], *pair)
+        assert inspected.code == 0 and "hund" in inspected.text, (name, inspected.err)
+    assert_user_error(nmt("export", runs["demo-rnn"], "--to", "ctranslate2"), "CTranslate2", "rnn")
+
+    # A rung that was trained with other settings is refused, and trained again with --force.
+    refused = nmt(*command, "--set", "train.seed=5")
     assert refused.code == 1 and "error: " in refused.err and "Traceback" not in refused.err
-    assert (
-        "train.seed was 1 and is 5" in refused.err and "hint: --out starts a new run elsewhere, --force" in refused.err
-    )
-    assert nmt(*command, "--rungs", "rnn", "--set", "train.seed=5", "--force").code == 0
-    assert sha256_of(weights["rnn"]) != before["rnn"]
+    assert "train.seed was 1 and is 5" in refused.err and "--force" in refused.err
+    assert nmt(*command, "--rungs", "demo-rnn", "--set", "train.seed=5", "--force").code == 0
+    assert sha256_of(weights["demo-rnn"]) != before["demo-rnn"]
 
 
-def test_an_interrupted_ladder_goes_on(nmt, data, tmp_path):
-    options = [
-        "ladder",
-        "data",
-        "--minutes",
-        "0.1",
-        "--rungs",
-        "rnn,transformer",
-        *data,
-        "--set",
-        "train.valid_every=20",
-    ]
-    command = [sys.executable, "-m", "nmt_cli", *options]
+def test_an_interrupted_ladder_resumes(nmt_in, prepared, tmp_path):
+    (tmp_path / "mine.toml").write_text('extends = "demo-rnn"\n[model]\ndim = 16\n')
+    options = ["ladder", str(prepared / "data"), "--rungs", f"mine.toml,{tmp_path / '[other].toml'}", *TINY]
+    (tmp_path / "[other].toml").write_text('# [/x] is no markup\nextends = "mine.toml"\n')
+    command = [sys.executable, "-m", "nmt_cli", *options, "--flops", "1e18", "--set", "train.valid_every=5"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "ladder/rnn/checkpoints/last").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 300
+    last = tmp_path / "ladder/mine/checkpoints/last"
+    while not last.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Traceback" not in err
-    result = nmt(*options)
-    assert result.code == 0 and "going on from step" in result.err
-    assert "transformer" in result.text
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    # The interrupted rung resumes with a little more than it has used already.
+    used = [entry for entry in read_log(tmp_path / "ladder/mine") if isinstance(entry, Train)][-1].flops
+    result = nmt_in(tmp_path, *options, "--flops", 1.2 * used)
+    assert result.code == 0 and "continuing from step" in result.err, result.err
+    assert "rung 2 of 2, [other]: [/x] is no markup" in result.err
+    assert [line.split()[0] for line in result.text.splitlines()[1:3]] == ["mine", "[other]"]
 
 
-def test_every_rung_has_a_recipe(tmp_path):
-    recipes = {rung.name: rung_recipe(rung, shipped_recipes()["demo"], {}, tmp_path, {}) for rung in RUNGS}
-    kinds = {name: type(recipe.model) for name, recipe in recipes.items()}
-    assert kinds == {
-        **{"rnn": Rnn, "attention": Rnn, "multi-head": Rnn, "conv": Conv},
-        **{"decoder": DecoderOnly, "transformer": Transformer},
-    }
-    assert len({recipe.prepared_folder for recipe in recipes.values()}) == 1
-    assert len({recipe.run_folder for recipe in recipes.values()}) == len(RUNGS)
+def test_every_shipped_rung_trains_on_the_data_of_the_corpus(tmp_path):
+    corpus = load_recipe(shipped_recipes()["multi30k-en-de"])
+    recipes = {name: rung_recipe(name, corpus, {"model.dropout": 0.3}, tmp_path) for name in SHIPPED}
+    families = [type(recipe.model) for recipe in recipes.values()]
+    assert families == [Rnn, Rnn, Rnn, Conv, DecoderOnly, Transformer]
+    for name, recipe in recipes.items():
+        assert (recipe.data, recipe.vocab) == (corpus.data, corpus.vocab)
+        assert recipe.run_folder == tmp_path / name and recipe.model.dropout == 0.3
+        shipped = load_recipe(shipped_recipes()[name], {"model.dropout": 0.3})
+        assert recipe.model == shipped.model  # nothing but the recipe describes a rung
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["demo", "--rungs", "rnn,lstm"], "there is no rung lstm"),
-        (["demo", "--minutes", 0], "one of them"),
-        (["demo-rnn"], 'this recipe is of family "rnn"'),
+        (["--rungs", "demo-rnn,lstm"], "there is no recipe lstm"),
+        (["--minutes", 1, "--flops", 1e9], "--minutes and --flops exclude each other"),
+        (["--rungs", "demo-rnn,demo-rnn"], "two rungs would share the folder ladder/demo-rnn"),
+        (["--sentence", " "], "--sentence is empty"),
+        (["--out", "data"], "must be separate folders"),
+        (["--set", "model.ff=8"], "model.ff"),
     ],
 )
-def test_mistakes(nmt, options, message):
-    assert_user_error(nmt("ladder", *options), message)
+def test_mistakes_are_refused(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NmtError) as refused:
+        app(["ladder", "demo", *map(str, options)], standalone_mode=False)
+    assert message in refused.value.message and refused.value.hint
+
+
+def test_a_rung_that_does_not_fit_the_data(tmp_path):
+    corpus = load_recipe(None, {"vocab.joint": False, "model.tie": "none"})
+    with pytest.raises(NmtError, match=r"the rung demo-conv does not fit the data .*: model\.tie"):
+        rung_recipe("demo-conv", corpus, {}, tmp_path)

@@ -28,8 +28,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "parallel": (),
     "recipe": (),
     "terminal": (),
-    "demo": (),
     "text": ("recipe",),
+    "demo": ("text",),
     "data": ("text", "recipe", "terminal", "files", "parallel"),
     "scoring": ("text", "terminal"),
     "model": ("recipe", "text.vocab"),
@@ -62,9 +62,7 @@ TORCH_PACKAGES = ("torch", "safetensors.torch")
 # this list, and also when a violation of this list is gone.
 KNOWN_VIOLATIONS = {
     ("inspect/description.py", "training.screen"),
-    ("inspect/description.py", "training.trainer"),
     ("recipe/help.py", "text.lines"),
-    ("store/run_folder.py", "torch.utils.tensorboard"),
 }
 # Modules that may not import torch, but load it through another module. The same rule holds for this list.
 KNOWN_TORCH_LOADERS = {"store.run_folder"}

@@ -1,4 +1,4 @@
-"""`nmt demo`: the corpus that comes with the toolkit, as files to look at and to train on."""
+"""`nmt demo`: write the demo corpus, which comes with nmt, to files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ def demo(
     out: Annotated[Path, typer.Argument(help="Folder for the files.")] = Path("demo"),
     force: Force = False,
 ) -> None:
-    """Write a small English-French corpus, made by a grammar, to try everything on.
+    """Write a small English-French corpus, made by a grammar, for a first try of nmt.
 
-    The shipped recipe "demo" reads it: nmt demo, nmt prepare demo, nmt train demo.
+    The shipped recipe "demo" reads these files: nmt demo, nmt prepare demo, nmt train demo.
     """
-    from nmt_cli.demo.corpus import demo_corpus
+    from nmt_cli.demo import SPLITS, demo_corpus
     from nmt_cli.files import check_overwrite, replace_file
 
     files = {}
-    for split, pairs in demo_corpus().items():
-        for side, language in enumerate(("en", "fr")):
-            files[out / f"{split}.{language}"] = "".join(pair[side] + "\n" for pair in pairs)
+    for split in SPLITS:
+        sides = zip(*demo_corpus(split), strict=True)
+        for language, lines in zip(("en", "fr"), sides, strict=True):
+            files[out / f"{split}.{language}"] = "".join(line + "\n" for line in lines)
     for path, text in files.items():
-        if path.exists() and path.read_bytes() != text.encode():
+        if path.is_dir() or (path.is_file() and path.read_bytes() != text.encode()):
             check_overwrite(path, force, option="nmt demo FOLDER", note=" with other content")
     out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

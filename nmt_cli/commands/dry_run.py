@@ -59,7 +59,7 @@ def _model(recipe: Recipe) -> str:
 
 
 def rate_curve(recipe: Recipe, width: int = 72) -> str:
-    """Also what `nmt inspect RECIPE --schedule` shows."""
+    """Also what `nmt inspect RECIPE --show schedule` shows."""
     train = recipe.train
     last = train.steps or 10 * max(1, train.warmup)
     steps = [max(1, round(last * x / 59)) for x in range(60)]

@@ -1,4 +1,4 @@
-"""`nmt inspect`: what a model is, where it looks, and how it searches."""
+"""`nmt inspect`: show a model, its attention, its search, its positions or its learning rate."""
 
 from __future__ import annotations
 
@@ -13,141 +13,176 @@ import typer
 from nmt_cli.commands.options import Force, Overrides
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
-# What can be asked for, and the options that are heeded then. Of several, the first counts.
-_SENTENCE = {"TEXT", "--target", "--beam-size", "--pieces"}
+# The views (--show) that an option applies to. Every other view refuses the option.
 _VIEWS = {
-    "--schedule": {"--ascii", "--set"},
-    "--positions": {"--ascii", "--set"},
-    "--beam": {"TEXT", "--beam-size", "--ascii"},
-    "--html": _SENTENCE | {"--special", "--force"},
-    "--format align": _SENTENCE | {"--layer", "--head"},
-    "--format json": _SENTENCE | {"--special"},
-    "--heads": _SENTENCE | {"--special", "--kind", "--layer", "--ascii"},
-    "TEXT": _SENTENCE | {"--special", "--kind", "--layer", "--head", "--ascii"},
+    "TEXT": ("attention", "heads", "beam"),
+    "--target": ("attention", "heads"),
+    "--kind": ("attention", "heads"),
+    "--layer": ("attention", "heads"),
+    "--head": ("attention",),
+    "--pieces": ("attention", "heads"),
+    "--special": ("attention", "heads"),
+    "--beam-size": ("attention", "heads", "beam"),
+    "--set": ("positions", "schedule"),
+    "--format json": ("model", "attention"),
+    "--format html": ("attention",),
+    "--format align": ("attention",),
 }
-_MODEL_ALONE = {"--ascii", "--format json"}
-_POSITIONS = 40  # as many as one sees at a glance
+# The formats that an option applies to, if not to all. JSON and HTML contain every kind, layer and head.
+_FORMATS = {
+    "--kind": ("text",),
+    "--layer": ("text", "align"),
+    "--head": ("text", "align"),
+    "--special": ("text", "json", "html"),
+    "--ascii": ("text",),
+}
 
 
 def inspect(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A run or its model/; for --schedule and --positions also a recipe.")
+        str, typer.Argument(metavar="MODEL", help="A run or its model/. For positions and schedule also a recipe.")
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A sentence; - reads it from standard input.")
+        str | None, typer.Argument(metavar="TEXT", help="A sentence. - reads one line from standard input.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Look at this translation instead of the model's own.")] = None,
+    show: Annotated[
+        Literal["model", "attention", "heads", "beam", "positions", "schedule"] | None,
+        typer.Option(help="What to show. Default: attention with TEXT, model without."),
+    ] = None,
+    form: Annotated[
+        Literal["text", "json", "html", "align"],
+        typer.Option("--format", help="A drawing, all figures, a page for the browser, or a Pharaoh word alignment."),
+    ] = "text",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
+    ] = None,
+    force: Force = False,
+    target: Annotated[str | None, typer.Option(help="Show this translation instead of the model's own.")] = None,
     kind: Annotated[
         Literal["cross", "encoder", "decoder"] | None,
-        typer.Option(help="From target to source (cross, the default), or within one of them."),
+        typer.Option(help="Attention from target to source (cross, the default), within the source, or the target."),
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="From 1; else the mean of all, or the last with --heads.")] = None,
-    head: Annotated[int | None, typer.Option(help="From 1; else the mean of all.")] = None,
-    heads: Annotated[bool, typer.Option("--heads", help="All heads of a layer, with their entropy.")] = False,
-    pieces: Annotated[bool, typer.Option("--pieces", help="Pieces as the model sees them, not words.")] = False,
-    special: Annotated[bool, typer.Option("--special", help="Show <s> and </s> too.")] = False,
+    layer: Annotated[
+        int | None, typer.Option(help="Layer, from 1. Default: the mean of all; the last one for heads.")
+    ] = None,
+    head: Annotated[int | None, typer.Option(help="Attention head, from 1. Default: the mean of all.")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Show the pieces of the vocabulary, not words.")] = False,
+    special: Annotated[bool, typer.Option("--special", help="Show the special tokens <s> and </s> too.")] = False,
+    beam_size: Annotated[int | None, typer.Option(min=1, help="Beam size. Default: the recipe's.")] = None,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
-    form: Annotated[
-        Literal["text", "align", "json"],
-        typer.Option("--format", help="A drawing, a Pharaoh alignment (source-target), or all figures."),
-    ] = "text",
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page to look at in a browser.")] = None,
-    force: Force = False,
-    beam: Annotated[bool, typer.Option("--beam", help="Draw the beam search as a tree.")] = False,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses kept; else the recipe's.")] = None,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Plot the learning rate of a recipe.")] = False,
-    positions: Annotated[bool, typer.Option("--positions", help="Draw the position encoding.")] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Look into a model: what it is, what it attends to, how it searches.
+    """Look into a model: its parts, its attention, its beam search.
+
+    --show chooses what to show, --format and --out choose how and where. Every other option belongs to some of the
+    views of --show, and the other views refuse it.
 
     \b
-    nmt inspect MODEL                            its parts and its training
-    nmt inspect MODEL "I like the green cat."    translation and attention
-    nmt inspect MODEL "I like the green cat." --html page.html
-    nmt inspect MODEL "I like the green cat." --beam
-    nmt inspect RECIPE --schedule
+    nmt inspect MODEL                                       parts and training
+    nmt inspect MODEL "I like the green cat."               translation and attention
+    nmt inspect MODEL "I like the green cat." --show heads  every head of one layer
+    nmt inspect MODEL "I like the green cat." --show beam   the search as a tree
+    nmt inspect MODEL "I like the green cat." --format html --out page.html
+    nmt inspect RECIPE --show schedule                      the learning rate
     """
-    _refuse_strays(
+    view = show or ("model" if text is None else "attention")
+    _check_options(
+        view,
+        form,
         {
             "TEXT": text is not None, "--target": target is not None, "--kind": kind, "--layer": layer is not None,
-            "--head": head is not None, "--heads": heads, "--pieces": pieces, "--special": special,
-            "--ascii": ascii_only, f"--format {form}": form != "text", "--html": html, "--force": force,
-            "--beam": beam, "--beam-size": beam_size, "--schedule": schedule, "--positions": positions,
-            "--set": overrides,
-        }
+            "--head": head is not None, "--pieces": pieces, "--special": special, "--beam-size": beam_size,
+            "--set": overrides, "--ascii": ascii_only, f"--format {form}": form != "text",
+        },
     )  # fmt: skip
+    from nmt_cli.errors import NmtError
+    from nmt_cli.files import check_overwrite, replace_file
     from nmt_cli.terminal.console import messages, output
     from nmt_cli.terminal.heatmap import ink_of
 
-    console = output()
-    ink = ink_of(console, ascii_only)
-    if schedule:
+    if out is not None:
+        check_overwrite(out, force)
+    elif force:
+        raise NmtError("--force needs --out", "--out FILE --force replaces the file")
+    width = output().width
+    ink = ink_of(output(), ascii_only, to_file=out is not None)
+    result: str | RenderableType
+    if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
         from nmt_cli.commands.options import open_recipe
 
-        _print(console, rate_curve(open_recipe(model, overrides), min(72, console.width)), ink == "ascii")
-        return
-    if positions:
+        result = rate_curve(open_recipe(model, overrides), min(72, width))
+    elif view == "positions":
         from nmt_cli.commands.options import open_recipe
-        from nmt_cli.inspect.attention import position_table, show_positions
+        from nmt_cli.inspect.positions import position_table, show_positions
 
-        table = position_table(open_recipe(model, overrides), Path(model), _POSITIONS)
-        _print(console, show_positions(table, console.width, ink), ink == "ascii")
-        return
-    if text is None:
+        result = show_positions(position_table(open_recipe(model, overrides), Path(model)), width, ink)
+    elif text is None:
         from nmt_cli.inspect.description import description, show_description
 
         about = description(Path(model))
-        if form == "json":
-            typer.echo(json.dumps(about, ensure_ascii=False))
-        else:
-            _print(console, show_description(about), ink == "ascii")
-        return
+        result = json.dumps(about, ensure_ascii=False) if form == "json" else show_description(about)
+    elif view == "beam":
+        from nmt_cli.inspect.beam_tree import beam_steps, show_tree
+        from nmt_cli.store.checkpoint import load_model
 
-    from nmt_cli.inspect import attention as inspection
-    from nmt_cli.store.checkpoint import load_model
-
-    trained, sentence = load_model(Path(model)), _sentence(text)
-    if beam:
-        from nmt_cli.inspect.beam_tree import show_tree
-
-        steps, options = inspection.beam_steps(trained, sentence, beam_size)
-        tree = show_tree(steps, trained.vocab.target.id_to_piece, options, console.width)
-        _print(console, tree, ink == "ascii")
-        return
-    given = None if target is None else _utf8(target)
-    found = inspection.inspect(trained, sentence, given, beam_size, pieces, special)
-    if html is not None:
-        from nmt_cli.files import check_overwrite, replace_file
-
-        check_overwrite(html, force, option="--html")
-        replace_file(html, inspection.html_page(found))
-        messages().print(f"{html} is written: open it in a browser", soft_wrap=True)
-    elif form == "align":
-        typer.echo(inspection.alignment(found, layer, head))
-    elif form == "json":
-        typer.echo(json.dumps(inspection.as_table(found), ensure_ascii=False))
+        trained = load_model(Path(model))
+        steps, options = beam_steps(trained, _sentence(text), beam_size)
+        result = show_tree(steps, trained.vocab.target.id_to_piece, options, width)
     else:
-        _print(console, inspection.show(found, kind or "cross", layer, head, heads, console.width, ink), ink == "ascii")
+        from nmt_cli.inspect.attention import attention
+        from nmt_cli.inspect.draw import as_json, html_page, show_attention, show_heads
+        from nmt_cli.text.alignment import pharaoh
+
+        weights = attention(
+            model,
+            _sentence(text),
+            None if target is None else _utf8(target),
+            beam_size=beam_size,
+            pieces=pieces,
+            special=special,
+        )
+        if form == "html":
+            result = html_page(weights)
+        elif form == "json":
+            result = json.dumps(as_json(weights), ensure_ascii=False)
+        elif form == "align":
+            result = pharaoh(weights.alignment(layer, head))
+        elif view == "heads":
+            result = show_heads(weights, kind or "cross", layer, width, ink)
+        else:
+            result = show_attention(weights, kind or "cross", layer, head, width, ink)
+
+    shown = _rendered(result, colors=out is None and sys.stdout.isatty())
+    if form == "text" and ink == "ascii":
+        from nmt_cli.terminal.plot import to_ascii
+
+        shown = to_ascii(shown)
+    if out is None:
+        typer.echo(shown, nl=False)
+    else:
+        replace_file(out, shown)
+        messages().print(f"wrote {out}", soft_wrap=True)
 
 
-def _refuse_strays(options: dict[str, object]) -> None:
-    """An option that would change nothing is a misunderstanding."""
+def _check_options(view: str, form: str, options: dict[str, object]) -> None:
+    """Refuse an option that would change nothing."""
     from nmt_cli.errors import NmtError
 
-    given = [name for name, value in options.items() if value]
-    view = next((view for view in _VIEWS if view in given), "")
-    heeded = _VIEWS.get(view, _MODEL_ALONE)
-    if "TEXT" in heeded and "TEXT" not in given:
-        view, heeded = "", _MODEL_ALONE
-    strays = [name for name in given if name != view and name not in heeded]
-    if strays and "TEXT" not in given and view == "":
-        raise NmtError(f"{strays[0]} needs a sentence", 'for example: nmt inspect MODEL "I like the green cat."')
-    if strays:
-        raise NmtError(f"{strays[0]} has no meaning with {view}", "leave one of them out")
+    for name, given in options.items():
+        views, formats = _VIEWS.get(name, (view,)), _FORMATS.get(name, (form,))
+        if given and view not in views:
+            hint = f"{name} applies to --show {' or --show '.join(views)}"
+            if not options["TEXT"] and "attention" in views:
+                hint += ", with a sentence as TEXT"
+            raise NmtError(f"{name} does not apply to --show {view}", hint)
+        if given and form not in formats:
+            hint = f"{name} applies to --format {' or --format '.join(formats)}"
+            raise NmtError(f"{name} does not apply to --format {form}", hint)
+    if view in _VIEWS["TEXT"] and not options["TEXT"]:
+        raise NmtError(f"--show {view} needs a sentence", f'nmt inspect MODEL "I like the green cat." --show {view}')
 
 
 def _sentence(text: str) -> str:
@@ -159,25 +194,29 @@ def _sentence(text: str) -> str:
         return _utf8(text)
     lines = list(read_lines(STDIN))
     if len(lines) > 1:
-        raise NmtError(f"standard input has {len(lines):,} lines, not one", "head -1 takes the first")
+        raise NmtError(f"standard input has {len(lines):,} lines, not one", "head -1 takes the first line")
     return lines[0] if lines else ""
 
 
 def _utf8(argument: str) -> str:
-    """Bytes that are not UTF-8 reach Python's arguments as lone surrogates."""
+    """Refuse bytes that are not UTF-8: Python turns them into lone surrogates."""
     from nmt_cli.errors import NmtError
 
     if any("\ud800" <= character <= "\udfff" for character in argument):
-        raise NmtError("the sentence is not UTF-8", "is the terminal set to another encoding?")
+        raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
     return argument
 
 
-def _print(console: Console, drawing: RenderableType, ascii_only: bool) -> None:
-    from nmt_cli.terminal.plot import to_ascii
+def _rendered(result: str | RenderableType, colors: bool) -> str:
+    from nmt_cli.terminal.console import output
 
+    if isinstance(result, str):
+        return f"{result}\n"
+    console = output()
     with console.capture() as capture:
-        console.print(drawing, crop=False)
+        console.print(result, crop=False)
     shown = capture.get()
-    if not sys.stdout.isatty():  # no colours, whatever FORCE_COLOR says, and no spaces at the ends of lines
-        shown = re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", shown), flags=re.M)
-    typer.echo(to_ascii(shown) if ascii_only else shown, nl=False)
+    if colors:
+        return shown
+    # FORCE_COLOR makes rich write colors into a file.
+    return re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", shown), flags=re.M)

@@ -1,4 +1,4 @@
-"""`nmt ladder`: from the recurrent bottleneck to the Transformer, on one corpus."""
+"""`nmt ladder`: train several architectures on one corpus under one budget, and compare them."""
 
 from __future__ import annotations
 
@@ -7,61 +7,83 @@ from typing import Annotated
 
 import typer
 
-from nmt_cli.commands.options import Force, Overrides, RecipeName
+from nmt_cli.commands.options import Force, Overrides
 
 
 def ladder(
-    recipe: RecipeName = "demo",
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A recipe or a folder of prepared data: all rungs train on it.")
+    ] = "demo",
+    rungs: Annotated[
+        str, typer.Option(help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md.")
+    ] = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
-    minutes: Annotated[float, typer.Option(min=0, help="Budget of each rung.")] = 1.0,
-    flops: Annotated[float, typer.Option(min=0, help="... or its budget of training FLOPs, with --minutes 0.")] = 0.0,
-    rungs: Annotated[str, typer.Option(help="Only these, as rnn,attention,transformer.")] = "",
-    lines: Annotated[int, typer.Option(min=0, help="Test lines to translate; 0: all.")] = 0,
-    sentence: Annotated[str, typer.Option(help="Whose attention is drawn.")] = "I like the green cat.",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII only.")] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="Training time of each rung. Default: 1.")] = 0.0,
+    flops: Annotated[float, typer.Option(min=0, help="Training FLOPs of each rung, instead of --minutes.")] = 0.0,
+    lines: Annotated[int, typer.Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
+    sentence: Annotated[
+        str, typer.Option(help="Draw the attention of this sentence for each rung.")
+    ] = "I like the green cat.",
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
     force: Force = False,
 ) -> None:
     """Train an RNN, attention, convolutions and Transformers under one budget, and compare them.
 
-    nmt demo && nmt prepare demo && nmt ladder demo
+    A rung is a recipe. --set changes a key of every rung. The same command continues after an interruption; a
+    finished rung is trained again only with --force.
 
-    Interrupted, the same command goes on; a rung that is finished is not trained again, unless with --force.
+    \b
+    nmt demo && nmt prepare demo && nmt ladder
+    nmt ladder data/en-de --minutes 10 --set model.dropout=0.3
+    nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
     """
     from nmt_cli.errors import NmtError
-    from nmt_cli.ladder import RUNGS, measure, rung_recipe, show
-    from nmt_cli.recipe.load import find_recipe, parse_overrides
+    from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
+    from nmt_cli.recipe.help import first_comment
+    from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
     from nmt_cli.terminal.console import messages, output, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
     from nmt_cli.training.screen import TrainingScreen
     from nmt_cli.training.trainer import train
 
-    if bool(minutes) == bool(flops):
-        raise NmtError("give --minutes or --flops, one of them", "for example --minutes 0 --flops 1e14")
+    if minutes and flops:
+        raise NmtError("--minutes and --flops exclude each other", "give one of them")
     if is_blank(sentence):
-        raise NmtError("--sentence is empty", "give one whose attention is worth a look")
-    wanted = [name.strip() for name in rungs.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in {rung.name for rung in RUNGS}]
-    if unknown:
-        raise NmtError(f"there is no rung {unknown[0]}", f"there are {', '.join(rung.name for rung in RUNGS)}")
-    chosen = [rung for rung in RUNGS if not wanted or rung.name in wanted]
-    budget = {"train.minutes": minutes, "train.flops": flops, "train.steps": 0, "train.patience": 0}
+        raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
+    names = [name.strip() for name in rungs.split(",") if name.strip()] or list(SHIPPED)
     changes = parse_overrides(overrides or [])
-    recipes = [rung_recipe(rung, find_recipe(recipe), changes, out, budget) for rung in chosen]
+    of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
+    of_rungs = {key: value for key, value in changes.items() if key not in of_data}
+    budget = {
+        "train.minutes": 0 if flops else minutes or 1,
+        "train.flops": flops,
+        "train.steps": 0,
+        "train.patience": 0,
+    }
+    corpus = load_recipe(find_recipe(data), of_data)
+    recipes = [rung_recipe(name, corpus, {**of_rungs, **budget}, out) for name in names]
+    folders = [recipe.run_folder for recipe in recipes]
+    if twice := [folder for folder in folders if folders.count(folder) > 1]:
+        raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
 
-    for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True), 1):
-        messages().print(f"\nrung {number} of {len(chosen)}, {rung.name}: {rung.what}", soft_wrap=True)
-        with TrainingScreen(prepared, summarise=False) as screen:
-            train(prepared, None, force, screen.watch)
-        if screen.signal:
-            raise typer.Exit(128 + screen.signal)
+    for number, (name, recipe) in enumerate(zip(names, recipes, strict=True), 1):
+        heading = f"\nrung {number} of {len(names)}, {recipe.name}: {first_comment(find_recipe(name))}"
+        messages().print(heading, soft_wrap=True)
+        with TrainingScreen(recipe, summarize=False) as screen:
+            result = train(recipe, None, force, screen.watch)
+        if result.signal:
+            raise typer.Exit(128 + result.signal)
+    measured = []
     with stages() as progress:
-        measured = []
-        for number, (rung, prepared) in enumerate(zip(chosen, recipes, strict=True)):
-            progress("translating", number, len(chosen))
-            measured.append(measure(rung, prepared, lines))
-    climbed, test = [one for one, _ in measured], measured[0][1]
+        for number, recipe in enumerate(recipes):
+            progress("translating", number, len(recipes))
+            measured.append(measure(recipe, lines))
     console = output()
-    console.print(show(climbed, test, sentence, console.width, ink_of(console, ascii_only)))
-    messages().print(f"\nnmt inspect {out}/NAME and nmt translate {out}/NAME go on from here", soft_wrap=True)
+    test = measured[0][1]
+    console.print(show([rung for rung, _ in measured], test, sentence, console.width, ink_of(console, ascii_only)))
+    messages().print(
+        f"\nnext: nmt inspect {out / recipes[-1].name} and nmt translate {out / recipes[-1].name}",
+        soft_wrap=True,
+    )

@@ -45,6 +45,6 @@ def train(
     from nmt_cli.training.trainer import train as run
 
     with TrainingScreen(loaded) as screen:
-        run(loaded, start_from, force, screen.watch)
-    if screen.signal:
-        raise typer.Exit(128 + screen.signal)
+        result = run(loaded, start_from, force, screen.watch)
+    if result.signal:
+        raise typer.Exit(128 + result.signal)

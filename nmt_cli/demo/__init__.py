@@ -1,1 +1,18 @@
-"""The demo corpus: English-French sentences from a small grammar, for `nmt demo`."""
+"""The demo corpus: 21,000 English-French sentence pairs, as compressed TSV files.
+
+tools/demo_corpus/ in the repository makes these files from a small grammar; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nmt_cli.text.lines import read_lines, split_tsv
+
+SPLITS = ("train", "dev", "test")
+
+
+def demo_corpus(split: str) -> list[tuple[str, str]]:
+    """The (English, French) sentence pairs of train, dev or test."""
+    path = Path(__file__).parent / f"{split}.tsv.xz"
+    return [split_tsv(line, path, number) for number, line in enumerate(read_lines(path), 1)]

@@ -1,4 +1,4 @@
-"""The beam search as a tree, for `nmt inspect --beam`: from the steps that were watched to lines of text."""
+"""Watch the beam search of one sentence and draw it as a tree: `nmt inspect MODEL TEXT --show beam`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,42 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from nmt_cli.search.beam import Step
-from nmt_cli.search.contract import SearchOptions, length_normalized
+from nmt_cli.inspect.attention import source_ids
+from nmt_cli.search.beam import Step, search
+from nmt_cli.search.contract import SearchOptions, length_normalized, options_of
+from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.vocab import EOS
+
+
+def beam_steps(trained: Trained, text: str, beam_size: int | None) -> tuple[list[Step], SearchOptions]:
+    """Every step of the beam search of a sentence: its candidates, and which of them it kept."""
+    options = options_of(trained.recipe, beam_size)
+    steps: list[Step] = []
+    search([trained.model], torch.tensor([source_ids(trained, text)]), options, watch=steps.append)
+    return steps, options
 
 
 @dataclass
 class Node:
-    """A piece in its place. One that was kept and has no children died, unless the search stopped before."""
+    """A piece at its place in one or more hypotheses."""
 
     piece: str
     parent: Node | None = None
-    logprob: float = 0.0
-    total: float = 0.0  # log p of all from the beginning
-    ended: bool = False
-    open: bool = False  # when the search stopped
-    best: float = -math.inf  # score of the best hypothesis that ended here or further on
+    logprob: float = 0.0  # of this piece
+    total: float = 0.0  # of all pieces up to this one
+    ended: bool = False  # this piece is the end mark
+    open: bool = False  # the search stopped here while the hypothesis was still in the beam
+    best: float = -math.inf  # score of the best ended hypothesis that goes through this node
     children: list[Node] = field(default_factory=list)
 
 
 def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> Node:
-    """The tree of all hypotheses that were ever kept; `piece` names an id."""
+    """The tree of all hypotheses that the search ever kept. `piece` turns an id into text."""
     root = Node("<s>")
     beam = [root]
     for length, step in enumerate(steps, 1):
@@ -38,16 +49,16 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
             Node(piece(token), beam[row], last, total, ended=token == EOS)
             for row, token, last, total in zip(step.rows, step.tokens, step.logprobs, step.totals, strict=True)
         ]
-        # Where fewer than a beamful can go on, the places left are filled with what cannot.
+        # A beam with too few open candidates is filled up with ended and impossible ones. They are no nodes.
         for node in [nodes[c] for c in step.kept if not nodes[c].ended] + [nodes[c] for c in step.ended]:
             if node.total > -math.inf:
                 node.parent.children.append(node)  # type: ignore[union-attr]
         for c in step.ended:
-            above: Node | None = nodes[c]
+            ancestor: Node | None = nodes[c]
             score = length_normalized(nodes[c].total, length, alpha)
-            while above is not None:
-                above.best = max(above.best, score)
-                above = above.parent
+            while ancestor is not None:
+                ancestor.best = max(ancestor.best, score)
+                ancestor = ancestor.parent
         beam = [nodes[c] for c in step.kept]
     for node in beam:
         node.open = not node.ended
@@ -56,8 +67,8 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
 
 def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions, width: int) -> Group:
     ended = sum(len(step.ended) for step in steps)
-    title = f"beam search, {options.beam} kept: {len(steps)} steps, {ended} ended"
-    key = f"% of each piece, p of all of them, score = log p / length^{options.alpha:g}"
+    title = f"beam search, beam size {options.beam}: {len(steps)} steps, {ended} ended hypotheses"
+    key = f"% = probability of a piece, p = of the whole hypothesis, score = log p / length^{options.alpha:g}"
     tree = draw(grow(steps, piece, options.alpha), width)
     tree.no_wrap, tree.overflow = True, "ignore"
     return Group(Text(title, style="bold"), Text(key, style="dim"), "", tree)
@@ -66,12 +77,12 @@ def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: Searc
 def draw(root: Node, width: int) -> Text:
     """A line is a run of pieces between two branchings, each piece with its probability.
 
-    The lesser branches that leave after a line come next, indented; then the best way goes on in the same column.
+    After a line come the worse branches, indented. Then the best branch continues in the same column.
     """
-    ranked = sorted((node for node in _all(root) if node.ended), key=lambda node: -node.best)
+    ranked = sorted((node for node in _descendants(root) if node.ended), key=lambda node: -node.best)
     ranks = {id(node): rank for rank, node in enumerate(ranked, 1)}
     drawn = Text()
-    stack = [(root, "", "")]  # node, what stands left of its column, how it is tied to it
+    stack = [(root, "", "")]  # a node, the text left of its column, the stroke that ties the node to the column
     while stack:
         node, lead, tie = stack.pop()
         run = [node]
@@ -80,18 +91,20 @@ def draw(root: Node, width: int) -> Text:
             run.append(node)
         column = lead + "│ " if tie else lead
         below = column + ("│   " if node.children else "    ")
-        _flow(drawn, [*_pieces(run), _fate(node, ranks.get(id(node), 0))], f"{lead}{tie}● ", below, width)
-        best_last = sorted(node.children, key=lambda child: (child.best, child.total))[::-1]
-        if best_last:
-            stack.append((best_last[0], column, ""))
-            stack += [(child, column, "├─") for child in best_last[:0:-1]]
+        _append_wrapped(drawn, [*_pieces(run), _outcome(node, ranks.get(id(node), 0))], f"{lead}{tie}● ", below, width)
+        best_first = sorted(node.children, key=lambda child: (child.best, child.total))[::-1]
+        if best_first:
+            # The stack is last in, first out: the best branch goes in first and is drawn last.
+            stack.append((best_first[0], column, ""))
+            stack += [(child, column, "├─") for child in best_first[:0:-1]]
     drawn.rstrip()
     return drawn
 
 
-def _all(root: Node) -> list[Node]:
+def _descendants(root: Node) -> list[Node]:
+    """The root and all nodes below it."""
     nodes = [root]
-    for node in nodes:  # grows while it is read
+    for node in nodes:  # the list grows while the loop reads it
         nodes += node.children
     return nodes
 
@@ -103,14 +116,15 @@ def _pieces(run: Sequence[Node]) -> list[Text]:
     ]
 
 
-def _fate(node: Node, rank: int) -> Text:
+def _outcome(node: Node, rank: int) -> Text:
+    """How the hypothesis that stops at this node went; empty if it goes on."""
     chance = f"p = {percent(node.total)}"
     if node.ended:
         name = "best" if rank == 1 else f"no. {rank}"
         return Text(f"■ {name}, {chance}, score {node.best:.3f}", style="bold green" if rank == 1 else "green")
     if node.children:
         return Text()
-    return Text(f"? open, {chance}", style="yellow") if node.open else Text(f"× died, {chance}", style="red")
+    return Text(f"? open, {chance}", style="yellow") if node.open else Text(f"× dropped, {chance}", style="red")
 
 
 def percent(logprob: float) -> str:
@@ -118,18 +132,18 @@ def percent(logprob: float) -> str:
     return f"{value:.0f}%" if value >= 10 else f"{value:.1f}%" if value >= 0.1 else "<0.1%"
 
 
-def _flow(drawn: Text, parts: Sequence[Text], first: str, below: str, width: int) -> None:
-    """Parts with two spaces between, on as many lines as it takes."""
+def _append_wrapped(drawn: Text, parts: Sequence[Text], first: str, below: str, width: int) -> None:
+    """Append the parts with two spaces between them, on as many lines as the width needs."""
     drawn.append(first)
     used = cell_len(first)
     for index, part in enumerate(part for part in parts if part):
-        wide = cell_len(part.plain)
-        if index and used + 2 + wide > width:
+        cells = cell_len(part.plain)
+        if index and used + 2 + cells > width:
             drawn.append("\n" + below)
             used = cell_len(below)
         elif index:
             drawn.append("  ")
             used += 2
         drawn.append_text(part)
-        used += wide
+        used += cells
     drawn.append("\n")

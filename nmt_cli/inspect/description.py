@@ -1,4 +1,4 @@
-"""What a trained model is, for `nmt inspect MODEL`: its parts, its pieces, how it was trained, how good it is."""
+"""Describe a trained model: its parts, its vocabulary, its training, its scores. `nmt inspect MODEL` leads here."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.model.base import parameters_by_part
+from nmt_cli.model.flops import training_flops
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.store.log import End, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model
-from nmt_cli.store.run_folder import Entry, read_log
 from nmt_cli.terminal.plot import bar
 from nmt_cli.training.screen import duration, summary
-from nmt_cli.training.trainer import training_flops
 
 _BAR = 14
 
 
 def description(path: Path) -> dict[str, Any]:
-    """As JSON has it."""
+    """Everything about the model in `path`, ready for JSON."""
     trained = load_model(path)
     parts = parameters_by_part(trained.model)
     vocab = trained.vocab
@@ -31,7 +31,7 @@ def description(path: Path) -> dict[str, Any]:
         "model": asdict(trained.recipe.model),
         "parameters": parts.total(),
         "parts": dict(parts),
-        # A forward pass is a third of training's.
+        # Training counts three passes' worth of FLOPs, one forward and two for the backward pass.
         "flops_per_source_piece": training_flops(trained.model, 1, 0) / 3,
         "flops_per_target_piece": training_flops(trained.model, 0, 1) / 3,
         "vocabulary": {
@@ -45,26 +45,25 @@ def description(path: Path) -> dict[str, Any]:
             "symbols": list(vocab.symbols),
         },
         "trained": trained.about,
-        "history": _log(path),
+        "history": _history(path),
     }
 
 
-def _log(path: Path) -> list[Entry]:
-    """Of the run that the model lies in; a copy elsewhere has none."""
+def _history(path: Path) -> list[dict[str, Any]]:
+    """The log of the run that the model lies in. A copy of the model elsewhere has none."""
     folder = find_model(path)
-    return read_log(folder.parent) if folder.name == "model" else []
+    return [to_table(entry) for entry in read_log(folder.parent)] if folder.name == "model" else []
 
 
 def show_description(about: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [_figures(about), "", _parameters(about)]
-    log = about["history"]
+    log = [from_table(entry) for entry in about["history"]]
     if log:
-        reason = next(
-            (entry["reason"] for entry in reversed(log) if entry["kind"] == "end"), "still training, or killed"
-        )
+        ends = [entry.reason for entry in log if isinstance(entry, End)]
+        reason = ends[-1] if ends else "not finished (running or killed)"
         parts += ["", Text("Training", style="bold"), summary(log, reason)]
     else:
-        parts += ["", _memory(about["trained"])]
+        parts += ["", _training(about["trained"])]
     return Group(*parts)
 
 
@@ -86,7 +85,7 @@ def _figures(about: dict[str, Any]) -> Table:
     symbols = f", symbols {' '.join(vocab['symbols'])}" if vocab["symbols"] else ""
     table.add_row("vocabulary", Text(f"{sizes} {vocab['type']} pieces, {vocab['normalization']}{symbols}"))
     source, target = (f"{about[f'flops_per_{side}_piece'] / 1e6:,.2f}" for side in ("source", "target"))
-    table.add_row("translating", f"{source} MFLOPs for a source piece, {target} for a target piece and hypothesis")
+    table.add_row("translating", f"{source} MFLOPs per source piece, {target} per target piece of each hypothesis")
     return table
 
 
@@ -102,8 +101,8 @@ def _parameters(about: dict[str, Any]) -> Table:
     return table
 
 
-def _memory(trained: dict[str, Any]) -> Table:
-    """What the model itself knows of its training."""
+def _training(trained: dict[str, Any]) -> Table:
+    """The facts about training that the model folder itself holds."""
     table = _grid("Training")
     table.add_row("recipe", Text(str(trained.get("recipe", ""))))
     if "step" in trained:

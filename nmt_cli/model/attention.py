@@ -1,4 +1,4 @@
-"""Multi-head attention: queries look up keys and take home a mixture of values (Vaswani et al. 2017, section 3.2)."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2). The dimensions are those of base.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from nmt_cli.model.dropout import dropout
 
-FUSED = {"qkv": 3, "keys_values": 2}  # layers that hold so many matrices, for the sake of speed
+# Linear layers that hold several matrices in one, and their number: one large matrix product is faster than several.
+FUSED = {"qkv": 3, "keys_values": 2}
 
 
 def attend(
@@ -19,17 +20,17 @@ def attend(
     value: Tensor,
     mask: Tensor | None = None,
     causal: bool = False,
-    drop: float = 0.0,
-    weights: bool = False,
+    dropout_rate: float = 0.0,
+    need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Queries (B,T,H,D/H), keys and values (B,S,H,D/H) -> (B,T,D), and the weights (B,H,T,S) if asked for.
+    """query (B,T,H,D/H), key and value (B,S,H,D/H) -> context (B,T,D), and weights (B,H,T,S) if needed.
 
-    `mask` broadcasts to (B,H,T,S) and is True where one may look. The fused kernel never writes the weights down, so
-    it serves only while nobody wants to see them, or, on a CPU, to drop some.
+    `mask` broadcasts to (B,H,T,S). A query sees the positions where the mask is True. PyTorch's fused kernel does not
+    return the weights, and on a CPU its dropout is slow, so both cases are computed step by step.
     """
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if not weights and (not drop or query.device.type != "cpu"):
-        context = F.scaled_dot_product_attention(query, key, value, mask, drop, causal)
+    if not need_weights and (not dropout_rate or query.device.type != "cpu"):
+        context = F.scaled_dot_product_attention(query, key, value, mask, dropout_rate, causal)
         return context.transpose(1, 2).flatten(2), None
     scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))
     if causal:
@@ -37,74 +38,77 @@ def attend(
         scores = scores.masked_fill(future, float("-inf"))
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    shares = scores.softmax(-1)
-    context = dropout(shares, drop) @ value
-    return context.transpose(1, 2).flatten(2), shares if weights else None
+    weights = scores.softmax(-1)
+    context = dropout(weights, dropout_rate) @ value
+    return context.transpose(1, 2).flatten(2), weights if need_weights else None
 
 
 class Attention(nn.Module):
-    """What self- and cross-attention share: heads, dropout of the weights, and the output projection."""
+    """The parts that self-attention and cross-attention share: heads, dropout of the weights, the output projection."""
 
-    def __init__(self, dim: int, heads: int, drop: float) -> None:
+    def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
         self.heads = heads
-        self.drop = drop
+        self.dropout_rate = dropout_rate
         self.output = nn.Linear(dim, dim)
 
     def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(B,T,parts*D) -> parts times (B,T,H,D/H), without copying."""
+        """(B,T,parts*D) -> a tuple of `parts` tensors (B,T,H,D/H), without copying."""
         return projected.unflatten(-1, (parts, self.heads, -1)).unbind(2)
 
-    def mix(
+    def attend(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
         causal: bool = False,
-        weights: bool = False,
+        need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        drop = self.drop if self.training else 0.0
-        context, shares = attend(query, key, value, mask, causal, drop, weights)
-        return self.output(context), shares
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        context, weights = attend(query, key, value, mask, causal, dropout_rate, need_weights)
+        return self.output(context), weights
 
 
 class SelfAttention(Attention):
-    """Queries, keys and values from the same sequence, by one matrix product."""
+    """Queries, keys and values come from the same sequence, by one matrix product."""
 
-    def __init__(self, dim: int, heads: int, drop: float) -> None:
-        super().__init__(dim, heads, drop)
+    def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
+        super().__init__(dim, heads, dropout_rate)
         self.qkv = nn.Linear(dim, 3 * dim)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, weights: bool = False
+        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         query, key, value = self.split(self.qkv(x), 3)
-        return self.mix(query, key, value, mask, causal, weights)
+        return self.attend(query, key, value, mask, causal, need_weights)
 
     def step(
-        self, x: Tensor, cache: Tensor, seen: Tensor | None, weights: bool = False
+        self, x: Tensor, cache: Tensor, seen: Tensor | None, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """x (B*K,1,D), of which K rows share a cache (B,n,2D); its last K slots are free for x's own keys and values.
-        Row k of sentence b sees the slots where seen[b,0,k] (B,1,K,n) is True, or all; weights: (B,H,K,n)."""
+        """One token of each hypothesis: x (B*K,1,D) -> (B*K,1,D), and weights (B,H,K,n) if needed.
+
+        The K hypotheses of a sentence share the cache (B,n,2D). Its last K slots are free: the keys and values of x are
+        written there. Hypothesis k of sentence b sees the slots where seen[b,0,k] (B,1,K,n) is True; None: all slots.
+        """
         rows = x.view(len(cache), -1, x.size(-1))
         query, cache[:, -rows.size(1) :] = self.qkv(rows).split([x.size(-1), 2 * x.size(-1)], -1)
         key, value = self.split(cache, 2)
-        y, shares = self.mix(self.split(query, 1)[0], key, value, seen, weights=weights)
-        return y.view(x.shape), shares
+        y, weights = self.attend(self.split(query, 1)[0], key, value, seen, need_weights=need_weights)
+        return y.view(x.shape), weights
 
 
 class CrossAttention(Attention):
-    """Queries from the target; keys and values from the source, projected once per sentence."""
+    """Queries come from the target. Keys and values come from the source and are computed once per sentence."""
 
-    def __init__(self, dim: int, heads: int, drop: float) -> None:
-        super().__init__(dim, heads, drop)
+    def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
+        super().__init__(dim, heads, dropout_rate)
         self.query = nn.Linear(dim, dim)
         self.keys_values = nn.Linear(dim, 2 * dim)
 
     def forward(
-        self, x: Tensor, keys_values: Tensor, mask: Tensor | None = None, weights: bool = False
+        self, x: Tensor, keys_values: Tensor, mask: Tensor | None = None, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """x (B,T,D), keys_values (B,S,2D)."""
+        """x (B,T,D), keys_values (B,S,2D) -> (B,T,D), and weights (B,H,T,S) if needed."""
         key, value = self.split(keys_values, 2)
-        return self.mix(self.split(self.query(x), 1)[0], key, value, mask, weights=weights)
+        return self.attend(self.split(self.query(x), 1)[0], key, value, mask, need_weights=need_weights)

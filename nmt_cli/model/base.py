@@ -1,12 +1,12 @@
-"""What every model is to the rest of nmt: search, training and inspection know this contract and nothing else.
+"""The contract of every model. Search, training and inspection use this contract and nothing else of a model.
 
-Dimensions, here and in all of model/ and loss.py:
-    B rows of a batch, S source length, T target length, D width of the model, V target vocabulary,
-    H attention heads, L layers of the part in question.
+Dimensions, here, in all of model/ and in training/loss.py:
+    B rows of a batch, S source length, T target length, D width of the model, V size of the target vocabulary,
+    H attention heads, L layers of the encoder or decoder, K hypotheses of a beam per sentence.
 
-Token ids are padded with PAD at the end; a source ends with EOS. `memory` is what stays constant while a target is
-written, `state` what changes from step to step. Both are dicts of tensors with the batch on dim 0; two dicts, because
-reordering hypotheses, `move`, must not copy the source side.
+Token ids are padded with PAD at the end, and a source ends with EOS. `memory` holds the tensors that stay constant
+while a target is written. `state` holds the tensors that change from step to step. Both are dicts of tensors with the
+batch on dim 0. They are two dicts, so that reordering hypotheses (`move`) does not copy the source side.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Tensors = dict[str, Tensor]
 
 
 def select(tensors: Tensors, rows: Tensor) -> Tensors:
-    """Reorder, repeat or drop rows: row i of the result is row rows[i]."""
+    """Reorder, repeat or drop rows: row i of the result is row rows[i] of the input."""
     return {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
 
 
 def forbid_pad_and_bos(logits: Tensor) -> Tensor:
-    """logits (...,V) with nothing left for PAD and BOS, which are no words: label smoothing gives them a share, as it
-    does to everything. They are overwritten."""
+    """Set the logits (...,V) of PAD and BOS to -inf, in place. These two never stand in a translation, but label
+    smoothing gives them a small probability, as it does to every id."""
     logits[..., [PAD, BOS]] = float("-inf")
     return logits
 
 
 class Seq2Seq(nn.Module):
-    """A model that writes a target from left to right, given a source.
+    """A model that reads a source and writes a target from left to right.
 
-    `attention=True` also returns the attention weights, which costs time; what a family has no equivalent of is left
-    out of the dict. `keep` is False for tokens whose embedding is zeroed (SimCut); their positions remain.
+    `attention=True` also returns attention weights, which costs time. A family leaves out the kinds of weights that it
+    does not have. `keep` is False for tokens whose embedding is set to zero (SimCut); their position vectors stay.
     """
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
@@ -51,29 +51,29 @@ class Seq2Seq(nn.Module):
     def step(
         self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
     ) -> tuple[Tensor, Tensors | None, Tensors]:
-        """prev (B,), BOS at first -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state.
+        """prev (B,), BOS in the first step -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state.
 
-        The given state may be overwritten: go on from the one returned, or from a `move` of it. prev and state may
-        have K rows to each row of memory, next to each other: the hypotheses of a beam share their source.
+        A step may overwrite the given state, so continue from the returned state or from a `move` of it. prev and state
+        may have B*K rows: rows b*K to b*K+K-1 are the hypotheses of sentence b, and all of them use row b of memory.
         """
         raise NotImplementedError
 
     def move(self, state: Tensors, rows: Tensor) -> Tensors:
-        """The state of the hypotheses rows (B,K): hypothesis k of sentence b is what row rows[b,k] was.
+        """The state of the hypotheses rows (B,K): hypothesis k of sentence b continues row rows[b,k].
 
-        All rows of a sentence were rows of one sentence before, and sentences stay in order, though some may leave.
+        All rows of a sentence must be rows of one sentence. Sentences may leave, but they stay in order.
         """
         return select(state, rows.flatten())
 
     def features(
         self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
     ) -> tuple[Tensor, Tensors | None]:
-        """tgt_in (B,T), BOS first -> (B,T,D), {"cross": (B,L,H,T,S), "decoder": (B,L,H,T,T)} or None."""
+        """tgt_in (B,T), which begins with BOS -> (B,T,D), {"cross": (B,L,H,T,S), "decoder": (B,L,H,T,T)} or None."""
         raise NotImplementedError
 
     @property
     def output_weight(self) -> Tensor:
-        """(V,D): the last layer of every family is a linear map without bias, so that the loss can work in pieces."""
+        """(V,D): the last layer of every family is linear without bias, so that the loss can compute it in pieces."""
         raise NotImplementedError
 
     def project(self, features: Tensor) -> Tensor:
@@ -81,18 +81,19 @@ class Seq2Seq(nn.Module):
         return F.linear(features, self.output_weight)
 
     def decode(self, tgt_in: Tensor, memory: Tensors, attention: bool = False) -> tuple[Tensor, Tensors | None]:
-        """All steps at once, for a known target: logits (B,T,V) and attention as in `features`."""
+        """All steps at once, for a known target: logits (B,T,V), and attention weights as in `features`."""
         features, weights = self.features(tgt_in, memory, attention)
         return self.project(features), weights
 
     def positions(self, length: int) -> Tensor | None:
-        """(length,D): what is added to the embeddings of a source to say where they stand; None: no such thing."""
+        """(length,D): the position vectors that are added to source embeddings; None if the family has none."""
         return None
 
     def uses_per_token(self, name: str) -> tuple[float, float]:
-        """How often a source token and a target token are multiplied with a parameter, for the count of FLOPs.
+        """How many times the parameter is multiplied for each source token and for each target token, to count FLOPs.
 
-        Not asked of embeddings and positions, which are looked up, and of `output_weight`, which target tokens meet.
+        The count of FLOPs does not ask for embeddings and positions, which are table lookups, nor for `output_weight`,
+        which is used once per target token in every family.
         """
         raise NotImplementedError
 
@@ -101,7 +102,7 @@ class Seq2Seq(nn.Module):
 
 
 def parameters_by_part(model: nn.Module) -> Counter[str]:
-    """Parts are what the model itself is made of: target_embedding, encoder, ..."""
+    """Parameter counts of the attributes of the model: target_embedding, encoder, decoder, ..."""
     parts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         parts[name.split(".")[0]] += parameter.numel()
@@ -109,5 +110,5 @@ def parameters_by_part(model: nn.Module) -> Counter[str]:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Build the model `with torch.device("meta")` to count without allocating."""
+    """Build the model under `torch.device("meta")` to count without allocating memory."""
     return sum(parameter.numel() for parameter in model.parameters())

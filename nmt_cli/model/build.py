@@ -1,4 +1,4 @@
-"""From a recipe's [model] to a model: one class of config per family, one `match`."""
+"""Builds the model that the [model] table of a recipe describes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from nmt_cli.recipe import schema as recipe
 
 
 def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> Seq2Seq:
-    """A freshly initialised model; `with torch.device("meta")` around it, one without weights, to count or to fill."""
+    """A model with initial weights. Under `torch.device("meta")` the model has no memory for weights: use that to count
+    parameters, or before weights are loaded."""
     match config:
         case recipe.Transformer():
             return Transformer(config, source_vocab, target_vocab)

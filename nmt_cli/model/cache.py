@@ -1,9 +1,10 @@
-"""The keys and values that a beam has written, kept by sentence: hypotheses of one sentence share what they share.
+"""The cache of keys and values for the hypotheses of a beam search.
 
-A state holds "cache" (B,L,n,2D), slots for the keys and values of all layers, and "seen" (B*K,m), which of the first m
-slots are in the past of each of the K hypotheses. When hypotheses are reordered only the rows of "seen" move. The slots
-are copied when sentences leave, and every GROWTH steps, to make room: then those that no hypothesis has in its past any
-more are left behind.
+The K hypotheses of a sentence share one row of slots. A state holds
+    "cache" (B,L,n,2D): slots for keys and values of all layers; each step fills K more slots of each sentence,
+    "seen" (B*K,m): which of the first m slots belong to the past of each hypothesis.
+Reordering hypotheses moves rows of "seen" only, which is cheap. The cache is copied in two cases: when sentences leave,
+and when no slot is free. The second copy makes room for GROWTH steps and drops the slots that no hypothesis sees.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from nmt_cli.model.base import Tensors
 
-GROWTH = 16  # steps for which room is made at a time
+GROWTH = 16  # the number of steps for which each copy makes room
 
 
 def move(state: Tensors, rows: Tensor) -> Tensors:
-    """As Seq2Seq.move."""
+    """The same as Seq2Seq.move."""
     cache = state["cache"]
     if len(rows) < len(cache):  # sentences have left
         cache = cache.index_select(0, rows[:, 0] // (len(state["seen"]) // len(cache)))
@@ -25,26 +26,27 @@ def move(state: Tensors, rows: Tensor) -> Tensors:
 
 
 def make_room(state: Tensors, rows: int, fixed: int = 0) -> tuple[Tensor, Tensor]:
-    """The cache and what is seen of it, with one more slot for each of the rows, seen by that row alone, at the end.
+    """The cache and "seen" with one more slot for each of the `rows` hypotheses. Only that hypothesis sees the slot.
 
-    The first `fixed` slots keep their places.
+    The new slots come last. The first `fixed` slots of a sentence are never dropped or moved.
     """
     cache, seen = state["cache"], state["seen"]
-    sentences, (used, width) = len(cache), (seen.size(1), rows // len(cache))
+    sentences, used = len(cache), seen.size(1)
+    width = rows // sentences
     if used + width > cache.size(2):
-        cache, seen = _grown(cache, seen.view(sentences, width, used), fixed)
-        used = seen.size(1)
-    own = torch.eye(width, dtype=torch.bool, device=seen.device).repeat(sentences, 1)
-    return cache, torch.cat([seen, own], 1)
+        cache, seen = _grow(cache, seen.view(sentences, width, used), fixed)
+    new_slots = torch.eye(width, dtype=torch.bool, device=seen.device).repeat(sentences, 1)
+    return cache, torch.cat([seen, new_slots], 1)
 
 
-def _grown(cache: Tensor, seen: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
-    """cache (B,L,n,2D), seen (B,K,m) -> the slots that are wanted, then free ones, and seen (B*K,m') of the former."""
+def _grow(cache: Tensor, seen: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
+    """cache (B,L,n,2D), seen (B,K,m) -> a cache with the slots that are still needed and then free slots, and "seen" of
+    the needed slots (B*K,m')."""
     sentences, layers, size, width = cache.shape
-    wanted = seen.any(1)
-    wanted[:, :fixed] = True
-    used = int(wanted.sum(1).max()) if seen.numel() else 0
-    slots = wanted.byte().argsort(stable=True, dim=1, descending=True)[:, :used]  # (B,m'), in their order
+    needed = seen.any(1)
+    needed[:, :fixed] = True
+    used = int(needed.sum(1).max()) if seen.numel() else 0
+    slots = needed.byte().argsort(stable=True, dim=1, descending=True)[:, :used]  # (B,m'), needed slots in their order
     grown = cache.new_empty(sentences, layers, used + GROWTH * seen.size(1), width)
     first = torch.arange(sentences * layers, device=cache.device).view(sentences, layers, 1) * size
     grown[:, :, :used] = (

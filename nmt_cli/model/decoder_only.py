@@ -1,11 +1,12 @@
-"""One causal Transformer over source and target (Liu et al. 2018, section 4.2.3): the source up to its EOS, then BOS,
-which separates the two, then the target. Only target tokens are predicted, so the loss is theirs alone.
+"""One causal Transformer over source and target (Liu et al. 2018, section 4.2.3).
 
-As nobody looks ahead, the source never sees the target: its keys and values in every layer are all that the target
-needs of it. They are computed once per sentence and are the memory. The last layer needs nothing else of the source.
+The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted.
 
-Each side counts its positions from 0 and has a vector of its own added, so padding between the sides changes nothing,
-and max_positions means what it means elsewhere.
+Attention is causal, so the source does not depend on the target. The target uses the keys and values of the source in
+every layer and nothing else of it. These keys and values are computed once per sentence: they are the memory.
+
+Source and target both count positions from 0. A learned vector for each side is added to its positions. So padding
+between source and target changes nothing, and max_positions limits each side, as in the other families.
 """
 
 from __future__ import annotations
@@ -19,59 +20,60 @@ from torch import Tensor, nn
 from nmt_cli.model import cache
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
-from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialise
+from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialize
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
 
 class SidePositions(nn.Module):
-    """Positions, and a vector that tells the side."""
+    """Positions, plus one learned vector for the side: source or target."""
 
     def __init__(self, config: recipe.DecoderOnly) -> None:
         super().__init__()
         kind = LearnedPositions if config.positions == "learned" else Sinusoids
         self.table = kind(config.max_positions, config.dim)
-        self.side = nn.Parameter(torch.randn(config.dim))  # as large as a scaled embedding
+        self.side = nn.Parameter(torch.randn(config.dim))  # the size of a scaled embedding
 
     def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
         return self.table(start, stop, like) + self.side
 
 
 class Layer(EncoderLayer):
-    """The layer of the Transformer's encoder, with a causal attention that may have a prefix, the source."""
+    """An encoder layer of the Transformer with causal attention. The keys and values of the source are a prefix."""
 
     def keys_values(self, x: Tensor) -> Tensor:
-        """(B,S,D) -> (B,S,2D), what the target will want to know of the source."""
+        """The source (B,S,D) -> its keys and values (B,S,2D)."""
         qkv, dim = self.attention.qkv, x.size(-1)
-        return F.linear(self.around_attention.enter(x), qkv.weight[dim:], qkv.bias[dim:])
+        return F.linear(self.around_attention.before(x), qkv.weight[dim:], qkv.bias[dim:])
 
-    def read(self, x: Tensor, weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The source (B,S,D) -> the same after this layer, keys and values (B,S,2D), weights (B,H,S,S)."""
+    def read(self, x: Tensor, need_weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The source (B,S,D) -> the output of this layer (B,S,D), keys and values (B,S,2D), weights (B,H,S,S)."""
         query, keys_values = self.project(x)
-        # Causal, and padding is at the end: no word sees any of it.
         key, value = self.attention.split(keys_values, 2)
-        y, shares = self.attention.mix(query, key, value, causal=True, weights=weights)
-        return self.finish(x, y), keys_values, shares
+        # No mask is needed: padding is at the end, and causal attention does not look ahead.
+        y, weights = self.attention.attend(query, key, value, causal=True, need_weights=need_weights)
+        return self.finish(x, y), keys_values, weights
 
-    def write(self, x: Tensor, prefix: Tensor, mask: Tensor | None, weights: bool) -> tuple[Tensor, Tensor | None]:
-        """The whole target (B,T,D) after a prefix (B,S,2D) -> (B,T,D), weights (B,H,T,S+T)."""
+    def write(self, x: Tensor, prefix: Tensor, mask: Tensor | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """The whole target (B,T,D) after the prefix (B,S,2D) -> (B,T,D), weights (B,H,T,S+T)."""
         length, width = x.size(1), prefix.size(1)
-        query, own = self.project(x)
-        key, value = self.attention.split(torch.cat([prefix, own], 1), 2)
+        query, keys_values = self.project(x)
+        key, value = self.attention.split(torch.cat([prefix, keys_values], 1), 2)
         visible = torch.ones(length, width + length, dtype=torch.bool, device=x.device).tril(width)
         if mask is not None:  # (B,1,1,S)
             visible = visible & F.pad(mask, (0, length), value=True)
-        y, shares = self.attention.mix(query, key, value, visible, weights=weights)
-        return self.finish(x, y), shares
+        y, weights = self.attention.attend(query, key, value, visible, need_weights=need_weights)
+        return self.finish(x, y), weights
 
-    def step(self, x: Tensor, past: Tensor, seen: Tensor, weights: bool) -> tuple[Tensor, Tensor | None]:
-        """One token (B*K,1,D) after the source and what was written, as in SelfAttention.step."""
-        y, shares = self.attention.step(self.around_attention.enter(x), past, seen, weights)
-        return self.finish(x, y), shares
+    def step(self, x: Tensor, past: Tensor, seen: Tensor, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """One token of each hypothesis (B*K,1,D), with the arguments of SelfAttention.step. The source comes first in
+        `past`."""
+        y, weights = self.attention.step(self.around_attention.before(x), past, seen, need_weights)
+        return self.finish(x, y), weights
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B,T,D) -> queries (B,T,H,D/H), keys and values (B,T,2D)."""
-        query, keys_values = self.attention.qkv(self.around_attention.enter(x)).split([x.size(-1), 2 * x.size(-1)], -1)
+        query, keys_values = self.attention.qkv(self.around_attention.before(x)).split([x.size(-1), 2 * x.size(-1)], -1)
         return self.attention.split(query, 1)[0], keys_values
 
 
@@ -83,43 +85,44 @@ class DecoderOnly(EmbeddingSeq2Seq):
         self.target_positions = SidePositions(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
-        initialise(self, dim)
+        initialize(self, dim)
 
     def uses_per_token(self, name: str) -> tuple[float, float]:
         if name.startswith("norm"):
             return 0.0, 1.0
         if not name.startswith(f"layers.{len(self.layers) - 1}."):
             return 1.0, 1.0
+        # The last layer computes only keys and values of the source: two of the three matrices of qkv.
         return (2 / 3 if "qkv" in name else 0.0), 1.0
 
     def positions(self, length: int) -> Tensor:
         return self.source_positions.table(0, length, self.target_embedding.weight)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
-        """memory: the keys and values of each layer (B,S,2D), and a mask (B,1,1,S) if there is padding."""
+        """memory: the keys and values of each layer (B,S,2D), and a mask (B,1,1,S) as in Transformer.encode."""
         memory: Tensors = {}
         if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
             memory["mask"] = (src != PAD)[:, None, None]
         x = self.embed(src, self.source_table, self.source_positions, keep)
-        shares: list[Tensor] = []
+        weights: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             if i + 1 < len(self.layers) or attention:
-                x, memory[f"keys_values{i}"], share = layer.read(x, attention)
-                shares += [] if share is None else [share]
-            else:
+                x, memory[f"keys_values{i}"], layer_weights = layer.read(x, attention)
+                weights += [] if layer_weights is None else [layer_weights]
+            else:  # the target needs nothing else of the source from the last layer
                 memory[f"keys_values{i}"] = layer.keys_values(x)
         if attention:
-            memory["attention"] = torch.stack(shares, 1)
+            memory["attention"] = torch.stack(weights, 1)
         return memory
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state: that of cache.py, in which the source comes first, and the number of steps (B,)."""
+        """The state: the cache and "seen" of cache.py, where the source comes first, and the number of steps (B,)."""
         source = torch.stack([memory[f"keys_values{i}"] for i in range(len(self.layers))], 1)
-        everything = torch.ones(len(source), source.size(2), dtype=torch.bool, device=source.device)
+        all_seen = torch.ones(len(source), source.size(2), dtype=torch.bool, device=source.device)
         return {
             "cache": source,
-            "seen": memory["mask"][:, 0, 0] if "mask" in memory else everything,
+            "seen": memory["mask"][:, 0, 0] if "mask" in memory else all_seen,
             "position": torch.zeros(len(source), dtype=torch.long, device=source.device),
         }
 
@@ -136,8 +139,8 @@ class DecoderOnly(EmbeddingSeq2Seq):
         cross: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            x, shares = layer.step(x, past[:, i, : seen.size(1)], visible, attention)
-            cross += [] if shares is None else [shares[..., :length]]
+            x, layer_weights = layer.step(x, past[:, i, : seen.size(1)], visible, attention)
+            cross += [] if layer_weights is None else [layer_weights[..., :length]]
         weights = {"cross": torch.stack(cross, 1).movedim(3, 1).flatten(0, 1)} if attention else None
         logits = self.project(self.norm(x[:, 0]))
         return logits, weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
@@ -145,14 +148,14 @@ class DecoderOnly(EmbeddingSeq2Seq):
     def features(
         self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
     ) -> tuple[Tensor, Tensors | None]:
-        """The weights of a word are shared out among source ("cross") and target ("decoder"); they are 1 together."""
+        """As in Seq2Seq. One softmax covers both sides: together, "cross" and "decoder" of a word sum to 1."""
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
-        all_shares: list[Tensor] = []
+        weights: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            x, shares = layer.write(x, memory[f"keys_values{i}"], memory.get("mask"), attention)
-            all_shares += [] if shares is None else [shares]
+            x, layer_weights = layer.write(x, memory[f"keys_values{i}"], memory.get("mask"), attention)
+            weights += [] if layer_weights is None else [layer_weights]
         if not attention:
             return self.norm(x), None
-        cross, own = torch.stack(all_shares, 1).split([memory["keys_values0"].size(1), tgt_in.size(1)], -1)
-        return self.norm(x), {"cross": cross, "decoder": own}
+        cross, decoder = torch.stack(weights, 1).split([memory["keys_values0"].size(1), tgt_in.size(1)], -1)
+        return self.norm(x), {"cross": cross, "decoder": decoder}

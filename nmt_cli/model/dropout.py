@@ -1,4 +1,4 @@
-"""Dropout that does not take a sixth of a training step on a CPU; elsewhere PyTorch's own. See docs/performance.md."""
+"""Dropout that is fast on a CPU, where PyTorch's dropout takes a sixth of a training step. See docs/performance.md."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-STEPS = 256  # a random byte decides about an element, so the rate is a multiple of 1/256: 0.1 becomes 26/256
+STEPS = 256  # one random byte decides about one element, so the rate is a multiple of 1/256: 0.1 becomes 26/256
 
 
 class _ByteDropout(torch.autograd.Function):
-    """residual + x * mask / P(kept), where P(kept) is that of the rounded rate: the expectation is exact."""
+    """residual + x * mask / P(kept). P(kept) follows from the rounded rate, so the expectation is exact."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
         dropped = min(max(round(p * STEPS), 1), STEPS - 1)
-        # Eight bytes a draw, from torch's global generator, which is seeded for each update.
+        # Each random number is eight bytes. The numbers come from torch's global generator, which training seeds before
+        # each update.
         draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         mask = draws.view(torch.uint8)[: x.numel()].ge_(dropped).view(x.shape)
         ctx.save_for_backward(mask)
@@ -34,7 +35,7 @@ class _ByteDropout(torch.autograd.Function):
 
 
 def dropout(x: Tensor, p: float, residual: Tensor | None = None) -> Tensor:
-    """residual + x with a share p of x zeroed and the rest scaled up; p = 0 where nothing is trained."""
+    """residual + x, where each element of x becomes zero with probability p and is scaled by 1/(1-p) otherwise."""
     if p and x.device.type == "cpu" and not torch.compiler.is_compiling():
         return _ByteDropout.apply(x, residual, p)
     x = F.dropout(x, p) if p else x

@@ -1,5 +1,8 @@
-"""What all families have in common at their two ends: tokens come in by embeddings and go out by a linear map, and some
-of these three matrices may be one (Press and Wolf 2017; Vaswani et al. 2017, section 3.4)."""
+"""The two ends of every family: token embeddings, and a linear output layer.
+
+Source embedding, target embedding and output are three matrices that can be one (Press and Wolf 2017; Vaswani et al.
+2017, section 3.4).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ from nmt_cli.text.vocab import PAD
 
 
 class EmbeddingSeq2Seq(Seq2Seq):
-    def __init__(self, source_vocab: int, target_vocab: int, dim: int, tie: str, scale: float, drop: float) -> None:
-        """tie: "all" three matrices are one, "target" embedding and output are, or "none"; scale: of embeddings."""
+    def __init__(
+        self, source_vocab: int, target_vocab: int, dim: int, tie: str, scale: float, dropout_rate: float
+    ) -> None:
+        """`tie` is "all" (one matrix), "target" (target embedding and output are one) or "none" (three matrices).
+        Embeddings are multiplied by `scale`."""
         super().__init__()
         if tie == "all" and source_vocab != target_vocab:
             raise NmtError(
@@ -23,8 +29,8 @@ class EmbeddingSeq2Seq(Seq2Seq):
                 'set vocab.joint = true, or model.tie = "target"',
             )
         self.scale = scale
-        self.drop = drop
-        # A shared matrix is registered once, under the target's name: the state dict has no twins.
+        self.dropout_rate = dropout_rate
+        # A shared matrix is registered once, under the name of the target embedding, so that it is saved once.
         self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
         self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
         self.output = nn.Linear(dim, target_vocab, bias=False) if tie == "none" else None
@@ -45,19 +51,23 @@ class EmbeddingSeq2Seq(Seq2Seq):
         keep: Tensor | None = None,
         start: int = 0,
     ) -> Tensor:
-        """ids (B,T) -> (B,T,D); the first stands at position `start`."""
-        # The gradient of a matrix that is also the output's is dense in any case; to add the few rows of these ids is
-        # cheaper than to add another dense one.
+        """ids (B,T) -> (B,T,D); `start` is the position of the first id."""
+        # The gradient of a matrix that is also the output is dense already. Adding the few rows of these ids to that
+        # gradient is cheaper than adding a second dense gradient.
         tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
         x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
         if keep is not None:
             x = x * keep[..., None]
         if positions is not None:
             x = x + positions(start, start + ids.size(1), x)
-        return dropout(x, self.drop if self.training else 0.0)
+        return self.drop_out(x)
+
+    def drop_out(self, x: Tensor) -> Tensor:
+        """Dropout at the rate model.dropout, in training only."""
+        return dropout(x, self.dropout_rate if self.training else 0.0)
 
 
-def initialise_embedding(table: nn.Embedding, std: float) -> None:
+def initialize_embedding(table: nn.Embedding, std: float) -> None:
     nn.init.normal_(table.weight, std=std)
     if table.padding_idx is not None:
         nn.init.zeros_(table.weight[table.padding_idx])

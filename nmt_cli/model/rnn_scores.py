@@ -1,8 +1,8 @@
-"""The attention of recurrent decoders: seven ways to score a source position, and what is done with the scores.
+"""The attention of recurrent decoders: seven scores, and the attention that uses them.
 
-The scores differ in `Score.keys` and `Score.forward` and in nothing else; window, mask, softmax and context are written
-once, below them. A score has one set of parameters for all heads, which differ by their projections; d = D/H is the
-width of a head.
+A score says how well a query q, a state of the decoder, matches a key k, a state of the encoder. A score implements
+`Score.keys` and `Score.forward`. Window, mask, softmax and context are the same for all scores. All heads share the
+parameters of the score; heads differ by their projections. d = D/H is the width of a head, S the length of the source.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ def small_vector(dim: int) -> Tensor:
 
 
 class Score(nn.Module):
-    """How well a query, the decoder's state q, and a key, the encoder's state k, go together."""
+    """The base class of all scores. The docstring of each class is its formula for one query q and one key k."""
 
     def keys(self, states: Tensor) -> Tensor:
-        """(B,S,H,d) -> what `forward` wants of the source, batch first: computed once per sentence."""
+        """States of the encoder (B,S,H,d) -> the keys that `forward` takes, computed once per sentence."""
         return states
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """query (B,T,H,d) and the keys -> (B,H,T,S)"""
+        """Queries (B,T,H,d) and keys -> scores (B,H,T,S)."""
         raise NotImplementedError
 
 
 class Dot(Score):
-    """q . k (Luong et al. 2015, eq. 8)"""
+    """q . k (Luong et al. 2015, section 3.1: "dot")"""
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return query.transpose(1, 2) @ keys.permute(0, 2, 3, 1)
@@ -51,7 +51,7 @@ class ScaledDot(Dot):
 
 
 class General(Dot):
-    """q . W k (Luong et al. 2015, eq. 8)"""
+    """q . W k (Luong et al. 2015, section 3.1: "general")"""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -62,12 +62,12 @@ class General(Dot):
 
 
 class Cosine(Dot):
-    """b cos(q, k), with a strength b = softplus(w . q + c) (Graves et al. 2014, eq. 5 and 6)"""
+    """b cos(q, k), where the strength b is softplus(w . q + c) (Graves et al. 2014, eq. 5 and 6)"""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.strength = nn.Linear(dim, 1, bias=False)
-        self.offset = nn.Parameter(torch.full((1,), 4.0))  # with b near 1, a softmax could not tell cosines apart
+        self.offset = nn.Parameter(torch.full((1,), 4.0))  # c; with b near 1, the softmax would be nearly flat
 
     def keys(self, states: Tensor) -> Tensor:
         return F.normalize(states, dim=-1)
@@ -94,8 +94,10 @@ class Additive(Score):
 
 
 class Perceptron(Score):
-    """v . relu(W [q; k] + b), a perceptron over the concatenation. (With tanh and without b it would be `Additive`, of
-    which Luong's concat is another notation.)"""
+    """v . relu(W [q; k] + b)
+
+    With tanh instead of relu and without b, this is the score "concat" of Luong et al. 2015, which equals `Additive`.
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -103,7 +105,7 @@ class Perceptron(Score):
         self.vector = nn.Parameter(small_vector(dim))
 
     def keys(self, states: Tensor) -> Tensor:
-        # W [q; k] = W_q q + W_k k: nothing as large as all concatenations ever exists.
+        # W [q; k] = W_q q + W_k k, so the concatenations of all pairs are never stored.
         return F.linear(states, self.hidden.weight[:, states.size(-1) :], self.hidden.bias)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -113,10 +115,12 @@ class Perceptron(Score):
 
 
 class Location(Score):
-    """w_s . q, whatever stands at position s (Luong et al. 2015, eq. 9). As in the paper, words of a long sentence that
-    no w is left for are ignored."""
+    """w_s . q for the key at position s, whatever that key is (Luong et al. 2015, eq. 8)
 
-    IGNORED = -1e4  # a probability of 0, unless a window shows nothing else
+    There are model.location_size vectors w_s. Positions beyond them are ignored, as in the paper.
+    """
+
+    IGNORED = -1e4  # finite, so that a window of only ignored positions still has a softmax
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__()
@@ -148,24 +152,23 @@ def make_score(config: recipe.Rnn) -> Score:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From scores to contexts
+# From scores to weights and contexts
 
 
-def blend(scores: Tensor, mask: Tensor | None, values: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """scores (B,H,T,S), values (B,S,H,d) -> contexts (B,T,H*d) and the weights (B,H,T,S).
+def blend(scores: Tensor, mask: Tensor, values: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """scores (B,H,T,S), values (B,S,H,d) -> contexts (B,T,D), weights (B,H,T,S).
 
-    `mask` is True where one may look, `factors` change the weights after the softmax; both broadcast to (B,H,T,S).
+    `mask` is False for positions that get no weight. `factors` multiply the weights after the softmax.
+    Both broadcast to (B,H,T,S).
     """
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(-1)
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     if factors is not None:
         weights = weights * factors
     return (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2), weights
 
 
 class SourceAttention(nn.Module):
-    """States of the decoder look up states of the encoder, all of them or a window (Luong et al. 2015, section 3)."""
+    """Attention to the whole source or to a window of it (Luong et al. 2015, sections 3.1 and 3.2)."""
 
     def __init__(self, config: recipe.Rnn) -> None:
         super().__init__()
@@ -177,38 +180,42 @@ class SourceAttention(nn.Module):
         self.query = nn.Linear(dim, dim, bias=False) if config.projections else None
         self.keys_values = nn.Linear(dim, 2 * dim, bias=False) if config.projections else None
         if config.span == "predictive":
-            self.centre_hidden = nn.Linear(dim, dim, bias=False)
-            self.centre = nn.Linear(dim, 1, bias=False)
+            self.center_hidden = nn.Linear(dim, dim, bias=False)
+            self.center = nn.Linear(dim, 1, bias=False)
 
     def split(self, x: Tensor) -> Tensor:
-        """(B,T,D) -> (B,T,H,d)"""
+        """(B,T,D) -> (B,T,H,d)."""
         return x.unflatten(-1, (self.heads, -1))
 
     def read(self, states: Tensor, mask: Tensor) -> Tensors:
-        """What stays the same while a target is written: states (B,S,D), mask (B,S), False for padding."""
+        """The part of the memory that attention uses, from states of the encoder (B,S,D) and a mask (B,S) that is False
+        for padding."""
         keys = values = states
         if self.keys_values is not None:
             keys, values = self.keys_values(states).chunk(2, -1)
         return {"keys": self.score.keys(self.split(keys)), "values": self.split(values), "mask": mask}
 
     def forward(self, states: Tensor, memory: Tensors, position: Tensor) -> tuple[Tensor, Tensor]:
-        """states (B,T,D) of the decoder at positions (B,T) -> contexts (B,T,D), weights (B,H,T,S)."""
+        """States of the decoder (B,T,D) and their positions (B,T) -> contexts (B,T,D), weights (B,H,T,S)."""
         query = states if self.query is None else self.query(states)
         scores = self.score(self.split(query), memory["keys"])
         visible, factors = self.window(states, position, memory["mask"])
         return blend(scores, visible, memory["values"], factors)
 
     def window(self, states: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What may be seen (B,1,T,S), and the factors on its weights (B,1,T,S), if any; positions count from 0."""
+        """The mask of visible positions (B,1,T,S), and factors for the weights (B,1,T,S) or None.
+
+        Positions count from 0. In the paper, the center of the window is p_t and its radius is D.
+        """
         if self.span == "global":
             return mask[:, None, None], None
         length = mask.sum(1, keepdim=True)
-        if self.span == "monotonic":  # local-m: the centre is the target's own position, or the last word
-            centre = torch.minimum(position, length - 1)
-        else:  # local-p: S sigmoid(v . tanh(W h))
-            centre = length * torch.sigmoid(self.centre(torch.tanh(self.centre_hidden(states)))).squeeze(-1)
-        distance = (torch.arange(mask.size(1), device=mask.device) - centre[..., None])[:, None]  # (B,1,T,S)
+        if self.span == "monotonic":  # local-m: p_t = t, or the last word if the source is shorter
+            center = torch.minimum(position, length - 1)
+        else:  # local-p: p_t = S sigmoid(v . tanh(W h)), eq. 9
+            center = length * torch.sigmoid(self.center(torch.tanh(self.center_hidden(states)))).squeeze(-1)
+        distance = (torch.arange(mask.size(1), device=mask.device) - center[..., None])[:, None]  # (B,1,T,S)
         visible = mask[:, None, None] & (distance.abs() <= self.radius)
         if self.span == "monotonic":
             return visible, None
-        return visible, torch.exp(-(distance**2) / (2 * (self.radius / 2) ** 2))  # a Gaussian, sigma = radius / 2
+        return visible, torch.exp(-(distance**2) / (2 * (self.radius / 2) ** 2))  # eq. 10

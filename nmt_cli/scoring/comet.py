@@ -1,19 +1,24 @@
-"""COMET, for `nmt score --metrics comet`: only if the user has it and its weights. Nothing is ever downloaded here."""
+"""COMET, for `nmt score --metrics comet`.
+
+The user must have installed the package unbabel-comet and downloaded its weights: nmt downloads nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.scoring.texts import Texts
+
+if TYPE_CHECKING:  # commands/score.py imports this module for MODEL, and `nmt --help` must start fast
+    from nmt_cli.scoring.texts import Texts
 
 MODEL = "Unbabel/wmt22-comet-da"
 
 
 def load_comet(model: str) -> Any:
-    """COMET's own model object: by the path of a checkpoint, or by a name in the cache of the Hugging Face hub."""
+    """COMET's own model object, by the path of a checkpoint or by a name in the cache of the Hugging Face hub."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             from comet import download_model, load_from_checkpoint
@@ -23,27 +28,27 @@ def load_comet(model: str) -> Any:
         with contextlib.redirect_stdout(sys.stderr):
             path = model if model.endswith(".ckpt") else download_model(model, local_files_only=True)
             return load_from_checkpoint(path, local_files_only=True)
-    except Exception as error:  # whatever the hub, Lightning or YAML raise, the user can do but one thing
+    except Exception as error:  # the hub, Lightning and YAML raise many types, and one hint answers all of them
         raise NmtError(
-            f"the weights of COMET, {model}, cannot be loaded: {str(error).splitlines()[0] if str(error) else error!r}",
-            "comet-score --model NAME fetches them once; --comet-model takes another name, or the path of a .ckpt",
+            f"the COMET weights {model} cannot be loaded: {str(error).splitlines()[0] if str(error) else error!r}",
+            "comet-score --model NAME downloads weights once; --comet-model takes a name or the path of a .ckpt",
         ) from None
 
 
 def comet_scores(model: Any, texts: Texts) -> dict[str, list[float]]:
     """The score of every line of every system, against the first reference."""
     assert texts.source is not None
-    reference = next(iter(texts.references.values()))
+    references = next(iter(texts.references.values()))
     scores = {}
     for name, lines in texts.systems.items():
         triples = [
-            {"src": source, "mt": line, "ref": wanted}
-            for source, line, wanted in zip(texts.source, lines, reference, strict=True)
+            {"src": source, "mt": line, "ref": reference}
+            for source, line, reference in zip(texts.source, lines, references, strict=True)
         ]
         with contextlib.redirect_stdout(sys.stderr):
-            # gpus=1 with "auto" is a GPU if there is one, else the CPU
-            found = model.predict(triples, batch_size=16, gpus=1, accelerator="auto", progress_bar=False)
-        scores[name] = list(found.scores)
+            # gpus=1 with "auto" means a GPU if the machine has one, else the CPU.
+            prediction = model.predict(triples, batch_size=16, gpus=1, accelerator="auto", progress_bar=False)
+        scores[name] = list(prediction.scores)
     return scores
 
 

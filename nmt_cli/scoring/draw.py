@@ -1,4 +1,4 @@
-"""What `nmt score` prints: tables, JSON and TSV, as pure functions of a report."""
+"""A score report as tables for people and as JSON and TSV for programs. These functions only format."""
 
 from __future__ import annotations
 
@@ -12,87 +12,82 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.scoring.metrics import (
+from nmt_cli.scoring.report import (
     LengthScores,
-    ScoreOptions,
     ScoreReport,
     SentenceScores,
     SystemScore,
+    WorstLine,
     WorstLines,
     lower_is_better,
 )
-from nmt_cli.scoring.texts import Texts
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.words import words_and_marks
 
-_TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
+_TESTS = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 _SIGNIFICANT = 0.05
-_BAR = 18  # characters
-_NAME = 14
-_COLUMN = 45  # characters a text needs beside others ...
-_WIDEST = 66  # ... and can be read at
-_MISSED = ("green", "[-{}-]")  # words of the reference; the brackets are wdiff's
-_WRONG = ("red", "{{+{}+}}")  # words that are not in the reference
-_SHOWN = 600  # characters of a text: comparing gets slow, and reading too
+# Widths in characters.
+_BAR = 18
+_SHORT_NAME = 14
+_NARROWEST_COLUMN = 45  # texts stand side by side if each gets this much
+_WIDEST_COLUMN = 66  # longer lines are hard to read
+_LONGEST_TEXT = 600  # longer texts are cut: they are slow to compare and hard to read
+# Style and brackets of differing words. wdiff uses the same brackets.
+_MISSED = ("green", "[-{}-]")  # words of the reference that no translation has
+_WRONG = ("red", "{{+{}+}}")  # words of a translation that the reference does not have
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# For people
+# Tables
 
 
-def draw_report(
-    report: ScoreReport, texts: Texts, options: ScoreOptions, why: str, width: int, coloured: bool
-) -> list[RenderableType]:
-    """Parts to print one after the other."""
-    references = ", ".join(texts.references)
-    head = f"{texts.lines:,} line{'s' * (texts.lines != 1)} against {references}"
-    if options.uses_bleu:
-        head += f"\nBLEU's tokeniser: {options.tokenizer}, {why}"
+def draw_report(report: ScoreReport, width: int, colored: bool) -> list[RenderableType]:
+    """The parts of the report, to be printed one after the other."""
+    head = f"{report.lines:,} line{'s' * (report.lines != 1)} against {', '.join(report.references)}"
+    if report.tokenizer:
+        head += f"\nBLEU's tokenizer: {report.tokenizer}, {report.tokenizer_reason}"
     parts: list[RenderableType] = [Text(head, style="dim")]
-    if options.sentences:
+    if report.sentences:
         parts.append(_draw_sentences(report.sentences))
-    parts.append(_draw_scores(report.scores, options))
-    if options.paired:
+    parts.append(_draw_scores(report.scores, tested=bool(report.paired)))
+    if report.paired:
         first = report.scores[0].system
-        parts.append(Text(f"p: {_TESTS[options.paired]} against {first}; * is below {_SIGNIFICANT}", style="dim"))
+        parts.append(Text(f"p: {_TESTS[report.paired]} against {first}; * marks p < {_SIGNIFICANT}", style="dim"))
     if any(score.parts for score in report.scores):
-        parts.append(_draw_parts(report.scores))
-    if report.lengths:
-        parts.append(draw_lengths(report.lengths))
+        parts.append(_draw_bleu_parts(report.scores))
+    if report.by_length:
+        parts.append(draw_lengths(report.by_length))
     if report.worst:
-        parts += _draw_worst(report.worst, texts, width, coloured)
+        parts += _draw_worst(report.worst, width, colored)
     parts.append(_draw_signatures(report))
-    return [line for part in parts for line in (Text(), part)][1:]  # a blank line between them
+    return [line for part in parts for line in (Text(), part)][1:]  # a blank line between the parts
 
 
-def _draw_scores(scores: list[SystemScore], options: ScoreOptions) -> Table:
+def _draw_scores(scores: list[SystemScore], tested: bool) -> Table:
     table = new_table("metric", "system", "score")
     table.columns[1].justify = "left"
     table.columns[1].overflow = "fold"
     resampled = any(score.mean is not None for score in scores)
     if resampled:
         table.add_column("mean ± 95 %", justify="right", header_style="dim")
-    if options.paired:
+    if tested:
         table.add_column("p", justify="left", header_style="dim")
-    best = {metric: _best([score for score in scores if score.metric == metric]) for metric in _metrics(scores)}
+    metrics = dict.fromkeys(score.metric for score in scores)
+    best = {metric: _best([score for score in scores if score.metric == metric]) for metric in metrics}
     several = len({score.system for score in scores}) > 1
-    before = ""
+    previous_metric = ""
     for score in scores:
-        label = "" if score.metric == before else _label(score.metric)
+        label = "" if score.metric == previous_metric else _label(score.metric)
         row: list[str | Text] = [label, Text(score.system), _number(score.metric, score.score)]
         if resampled:
             row.append("" if score.mean is None else f"{score.mean:.2f} ± {score.interval:.2f}")
-        if options.paired:
+        if tested:
             row.append("" if score.p is None else f"{score.p:.4f}" + " *" * (score.p < _SIGNIFICANT))
         table.add_row(*row, style="bold" if several and score.score == best[score.metric] else "")
-        before = score.metric
+        previous_metric = score.metric
     return table
-
-
-def _metrics(scores: list[SystemScore]) -> list[str]:
-    return list(dict.fromkeys(score.metric for score in scores))
 
 
 def _best(scores: list[SystemScore]) -> float:
@@ -109,14 +104,13 @@ def _number(metric: str, score: float) -> str:
 
 
 def _short_names(systems: list[str]) -> dict[str, str]:
-    """For narrow columns, if they still differ; the table of scores has them whole."""
-    short = {
-        name: name if len(name) <= _NAME else f"{name[: _NAME // 2 - 1]}…{name[-_NAME // 2 :]}" for name in systems
-    }
+    """Names for narrow columns. If two short names would be equal, all names stay whole."""
+    half = _SHORT_NAME // 2
+    short = {name: name if len(name) <= _SHORT_NAME else f"{name[: half - 1]}…{name[-half:]}" for name in systems}
     return short if len(set(short.values())) == len(short) else {name: name for name in systems}
 
 
-def _draw_parts(scores: list[SystemScore]) -> Table:
+def _draw_bleu_parts(scores: list[SystemScore]) -> Table:
     names = _short_names([score.system for score in scores])
     table = new_table("BLEU of", "1-gram", "2", "3", "4", "brevity", "length")
     table.columns[0].overflow = "fold"
@@ -129,76 +123,90 @@ def _draw_parts(scores: list[SystemScore]) -> Table:
 
 
 def _draw_sentences(sentences: list[SentenceScores]) -> Text:
-    """Plain columns: rich would need seconds for the lines of a test set."""
+    """Plain columns, because a rich table of a whole test set takes seconds."""
     systems = list(sentences[0].scores)
-    wide = max(len(name) for name in ("system", *systems))
-    rows = [f"{'line':>6}  {'system':<{wide}}" + "".join(f"{found.metric:>9}" for found in sentences)]
-    for line, _ in enumerate(sentences[0].scores[systems[0]]):
+    width = max(len(name) for name in ("system", *systems))
+    rows = [f"{'line':>6}  {'system':<{width}}" + "".join(f"{metric.metric:>9}" for metric in sentences)]
+    for line in range(len(sentences[0].scores[systems[0]])):
         for name in systems:
-            numbers = "".join(f"{_number(found.metric, found.scores[name][line]):>9}" for found in sentences)
-            rows.append(f"{line + 1:>6}  {name:<{wide}}{numbers}")
+            numbers = "".join(f"{_number(metric.metric, metric.scores[name][line]):>9}" for metric in sentences)
+            rows.append(f"{line + 1:>6}  {name:<{width}}{numbers}")
     return Text("\n".join(rows))
 
 
 def draw_lengths(lengths: LengthScores) -> Table:
-    what = "source" if lengths.measured == "source" else f"reference, {lengths.measured},"
+    text = "source" if lengths.measured == "source" else f"reference, {lengths.measured},"
     names = _short_names(list(lengths.bins[0].scores))
     table = new_table("words", "lines", "system", lengths.metric, "")
-    table.title = Text(f"{lengths.metric} by length of the {what} in words")
+    table.title = Text(f"{lengths.metric} by length of the {text} in words")
     table.columns[2].justify = table.columns[4].justify = "left"
     table.columns[2].overflow = "fold"
     table.columns[4].no_wrap, table.columns[4].overflow = True, "crop"
-    largest = max(max(found.scores.values()) for found in lengths.bins)
+    largest = max(max(part.scores.values()) for part in lengths.bins)
     longest = lengths.bins[-1].high + 1
-    for found in lengths.bins:
-        head = [bin_label(found.low, found.high, longest), f"{found.lines:,}"]
-        for system, score in found.scores.items():
+    for part in lengths.bins:
+        head = [bin_label(part.low, part.high, longest), f"{part.lines:,}"]
+        for system, score in part.scores.items():
             table.add_row(*head, Text(names[system]), f"{score:.2f}", bar(score, largest, _BAR))
             head = ["", ""]
     return table
 
 
 def _draw_signatures(report: ScoreReport) -> Text:
-    found = {(score.metric, score.signature): None for score in report.scores}
-    by_line = [*report.sentences, *([report.worst.sentences] if report.worst else [])]
-    found |= {(f"{sentences.metric} of a line", sentences.signature): None for sentences in by_line}
-    lengths = report.lengths
-    if lengths and (lengths.metric, lengths.signature) not in found:
-        found[f"{lengths.metric} by length", lengths.signature] = None
-    wide = max(len(metric) for metric, _ in found)
-    return Text("\n".join(f"{metric:<{wide}}  {signature}" for metric, signature in found), style="dim")
+    lines = {(score.metric, score.signature): None for score in report.scores}
+    by_line = [*(report.sentences or ()), *([report.worst] if report.worst else [])]
+    lines |= {(f"{part.metric} of a line", part.signature): None for part in by_line}
+    lengths = report.by_length
+    if lengths and (lengths.metric, lengths.signature) not in lines:
+        lines[f"{lengths.metric} by length", lengths.signature] = None
+    width = max(len(metric) for metric, _ in lines)
+    return Text("\n".join(f"{metric:<{width}}  {signature}" for metric, signature in lines), style="dim")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The worst lines, side by side
 
 
-def _draw_worst(worst: WorstLines, texts: Texts, width: int, coloured: bool) -> list[RenderableType]:
-    """A block for each line: the source above, then reference and translations, beside each other if there is room."""
-    sentences = worst.sentences
-    names = _short_names(list(texts.systems))
-    legend = [_marked(text, [True], *look, coloured) for text, look in (("missed", _MISSED), ("wrong", _WRONG))]
-    parts: list[RenderableType] = [
-        Text.assemble((f"The worst lines by {sentences.metric}", "bold"), "   ", legend[0], "  ", legend[1])
-    ]
-    for index in worst.indices:
-        translations = [_shown(lines[index]) for lines in texts.systems.values()]
-        reference = closest([_shown(lines[index]) for lines in texts.references.values()], translations)
-        compared = [differences(reference, translation) for translation in translations]
-        missed = [all(flags) for flags in zip(*(there for there, _ in compared), strict=True)]
-        cells = [("reference", _marked(reference, missed, *_MISSED, coloured))]
-        for system, translation, (_, extra) in zip(texts.systems, translations, compared, strict=True):
-            score = _number(sentences.metric, sentences.scores[system][index])
-            cells.append((f"{names[system]}  {score}", _marked(translation, extra, *_WRONG, coloured)))
-        source = [] if texts.source is None else [("source", Text(_shown(texts.source[index])))]
-        parts.append(_block(index + 1, source, cells, width))
-    return parts
+def _draw_worst(worst: WorstLines, width: int, colored: bool) -> list[RenderableType]:
+    missed, wrong = (_marked(word, [True], *look, colored) for word, look in (("missed", _MISSED), ("wrong", _WRONG)))
+    title = Text.assemble((f"The worst lines by {worst.metric}", "bold"), "   ", missed, "  ", wrong)
+    return [title, *(_draw_worst_line(line, worst.metric, width, colored) for line in worst.lines)]
 
 
-def _shown(line: str) -> str:
-    """As it can be shown: no control codes, and not too long."""
+def _draw_worst_line(line: WorstLine, metric: str, width: int, colored: bool) -> RenderableType:
+    """The source above; below it the reference and the translations, side by side if the width allows it."""
+    names = _short_names(list(line.translations))
+    translations = {system: _cut(text) for system, text in line.translations.items()}
+    reference = closest([_cut(text) for text in line.references], list(translations.values()))
+    compared = {system: differences(reference, text) for system, text in translations.items()}
+    missed_by_all = [all(flags) for flags in zip(*(missed for missed, _ in compared.values()), strict=True)]
+    cells = [("reference", _marked(reference, missed_by_all, *_MISSED, colored))]
+    for system, text in translations.items():
+        label = f"{names[system]}  {_number(metric, line.scores[system])}"
+        cells.append((label, _marked(text, compared[system][1], *_WRONG, colored)))
+    source = [] if line.source is None else [("source", Text(_cut(line.source)))]
+
+    side_by_side = width >= _NARROWEST_COLUMN * len(cells)
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows.add_column(style="dim", overflow="fold", max_width=width // 3)
+    rows.add_column(overflow="fold")
+    for label, marked in source if side_by_side else source + cells:
+        rows.add_row(Text(label), marked)
+    parts: list[RenderableType] = [Text(f"line {line.line:,}", style="bold"), rows]
+    if side_by_side:
+        columns = Table.grid(padding=(0, 3, 0, 0))
+        for _ in cells:
+            columns.add_column(width=min(_WIDEST_COLUMN, width // len(cells) - 3), overflow="fold")
+        columns.add_row(*(Text(label, style="dim") for label, _ in cells))
+        columns.add_row(*(marked for _, marked in cells))
+        parts.append(columns)
+    return Group(*parts)
+
+
+def _cut(line: str) -> str:
+    """The text without control codes, cut to a length that can be read."""
     line = one_line(line)
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+    return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 1] + "…"
 
 
 def closest(references: list[str], translations: list[str]) -> str:
@@ -209,12 +217,13 @@ def closest(references: list[str], translations: list[str]) -> str:
 
 
 def differences(reference: str, translation: str) -> tuple[list[bool], list[bool]]:
-    """For each word and mark of both whether it has no counterpart in the other."""
-    flags = ([True] * len(words_and_marks(reference)), [True] * len(words_and_marks(translation)))
+    """For each word and mark of the reference and of the translation: whether the other text lacks it."""
+    missed = [True] * len(words_and_marks(reference))
+    wrong = [True] * len(words_and_marks(translation))
     for first, second, length in _matcher(reference, translation).get_matching_blocks():
-        flags[0][first : first + length] = [False] * length
-        flags[1][second : second + length] = [False] * length
-    return flags
+        missed[first : first + length] = [False] * length
+        wrong[second : second + length] = [False] * length
+    return missed, wrong
 
 
 def _matcher(one: str, other: str) -> SequenceMatcher[str]:
@@ -222,82 +231,46 @@ def _matcher(one: str, other: str) -> SequenceMatcher[str]:
     return SequenceMatcher(None, words, others, autojunk=False)
 
 
-def _marked(text: str, flags: list[bool], colour: str, brackets: str, coloured: bool) -> Text:
-    """Runs of flagged words in colour; in brackets where there is none."""
+def _marked(text: str, flags: list[bool], color: str, brackets: str, colored: bool) -> Text:
+    """The text with its runs of flagged words in color, or in brackets where there is no color."""
     if not flags:
-        return Text("(blank)", style="dim italic" if coloured else "")
+        return Text("(blank)", style="dim italic" if colored else "")
     drawn = Text()
     pieces = list(zip(words_and_marks(text), flags, strict=True))
     for flagged, run in groupby(pieces, key=lambda piece: piece[1]):
         words = "".join(word + space for (word, space), _ in run)
         inner = words.rstrip()
         if flagged:
-            drawn.append(inner if coloured else brackets.format(inner), style=f"bold {colour}" if coloured else "")
+            drawn.append(inner if colored else brackets.format(inner), style=f"bold {color}" if colored else "")
             drawn.append(words[len(inner) :])
         else:
             drawn.append(words)
     return drawn
 
 
-def _block(line: int, source: list[tuple[str, Text]], cells: list[tuple[str, Text]], width: int) -> RenderableType:
-    beside = width >= _COLUMN * len(cells)
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", overflow="fold", max_width=width // 3)
-    grid.add_column(overflow="fold")
-    for label, text in [*source, *([] if beside else cells)]:
-        grid.add_row(Text(label), text)
-    parts: list[RenderableType] = [Text(f"line {line:,}", style="bold"), grid]
-    if beside:
-        columns = Table.grid(padding=(0, 3, 0, 0))
-        for _ in cells:
-            columns.add_column(width=min(_WIDEST, width // len(cells) - 3), overflow="fold")
-        columns.add_row(*(Text(label, style="dim") for label, _ in cells))
-        columns.add_row(*(text for _, text in cells))
-        parts.append(columns)
-    return Group(*parts)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# For programs
+# JSON and TSV
 
 
-def report_json(report: ScoreReport, texts: Texts, options: ScoreOptions, warnings: list[str]) -> str:
-    """Numbers at full precision."""
-    scores = [{key: value for key, value in asdict(score).items() if value is not None} for score in report.scores]
-    found: dict[str, Any] = {
-        "lines": texts.lines,
-        "references": list(texts.references),
-        "tokenizer": options.tokenizer,
-        "scores": scores,
-    }
-    if options.sentences:
-        found["sentences"] = [asdict(sentences) for sentences in report.sentences]
-    if report.lengths:
-        found["by_length"] = asdict(report.lengths)
+def report_json(report: ScoreReport) -> str:
+    """The fields of the report at full precision. Fields that are None are left out."""
+    return json.dumps(_without_none(asdict(report)), ensure_ascii=False, indent=1)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return [_without_none(part) for part in value] if isinstance(value, list) else value
+
+
+def report_tsv(report: ScoreReport) -> str:
+    """One table: the worst lines, or the lengths, or the sentences, or else the scores of whole systems."""
     if report.worst:
-        leading = report.worst.sentences
-        found["worst"] = {"metric": leading.metric, "signature": leading.signature, "lines": []}
-        for index in report.worst.indices:
-            entry = {
-                "line": index + 1,
-                "scores": {system: numbers[index] for system, numbers in leading.scores.items()},
-                "source": None if texts.source is None else texts.source[index],
-                "references": [lines[index] for lines in texts.references.values()],
-                "translations": {system: lines[index] for system, lines in texts.systems.items()},
-            }
-            found["worst"]["lines"].append({key: value for key, value in entry.items() if value is not None})
-    found["warnings"] = warnings
-    return json.dumps(found, ensure_ascii=False, indent=1)
-
-
-def report_tsv(report: ScoreReport, texts: Texts, options: ScoreOptions) -> str:
-    """One table: of what was asked for beyond the scores of whole systems, or of these. Signatures are in the head."""
-    if report.worst:
-        rows = _worst_rows(report.worst, texts)
-    elif report.lengths:
-        rows = _length_rows(report.lengths)
-    elif options.sentences:
-        rows = _sentence_rows(report.sentences, texts)
+        rows = _worst_rows(report.worst, report.references)
+    elif report.by_length:
+        rows = _length_rows(report.by_length)
+    elif report.sentences:
+        rows = _sentence_rows(report.sentences)
     else:
         rows = _score_rows(report.scores)
     return "\n".join("\t".join(map(_cell, row)) for row in rows)
@@ -314,30 +287,29 @@ def _score_rows(scores: list[SystemScore]) -> _Rows:
     return rows
 
 
-def _sentence_rows(sentences: list[SentenceScores], texts: Texts) -> _Rows:
-    rows: _Rows = [["line", "system", *(f"{found.metric}|{found.signature}" for found in sentences)]]
-    for line in range(texts.lines):
-        for name in texts.systems:
-            rows.append([line + 1, name, *(found.scores[name][line] for found in sentences)])
+def _sentence_rows(sentences: list[SentenceScores]) -> _Rows:
+    rows: _Rows = [["line", "system", *(f"{metric.metric}|{metric.signature}" for metric in sentences)]]
+    systems = list(sentences[0].scores)
+    for line in range(len(sentences[0].scores[systems[0]])):
+        for name in systems:
+            rows.append([line + 1, name, *(metric.scores[name][line] for metric in sentences)])
     return rows
 
 
 def _length_rows(lengths: LengthScores) -> _Rows:
     rows: _Rows = [["from", "to", "lines", "system", f"{lengths.metric}|{lengths.signature}"]]
-    for found in lengths.bins:
-        rows += [[found.low, found.high, found.lines, system, score] for system, score in found.scores.items()]
+    for part in lengths.bins:
+        rows += [[part.low, part.high, part.lines, system, score] for system, score in part.scores.items()]
     return rows
 
 
-def _worst_rows(worst: WorstLines, texts: Texts) -> _Rows:
-    sentences = worst.sentences
-    sources = [] if texts.source is None else [texts.source]
-    head = ["source"] * len(sources) + [f"reference {name}" for name in texts.references] + ["translation"]
-    rows: _Rows = [["line", "system", f"{sentences.metric}|{sentences.signature}", *head]]
-    for index in worst.indices:
-        around = [lines[index] for lines in (*sources, *texts.references.values())]
-        for system, lines in texts.systems.items():
-            rows.append([index + 1, system, sentences.scores[system][index], *around, lines[index]])
+def _worst_rows(worst: WorstLines, references: list[str]) -> _Rows:
+    has_source = worst.lines[0].source is not None
+    texts = [*(["source"] if has_source else []), *(f"reference {name}" for name in references), "translation"]
+    rows: _Rows = [["line", "system", f"{worst.metric}|{worst.signature}", *texts]]
+    for line in worst.lines:
+        context = [*([line.source] if has_source else []), *line.references]
+        rows += [[line.line, system, line.scores[system], *context, text] for system, text in line.translations.items()]
     return rows
 
 

@@ -1,68 +1,47 @@
-"""Scores of translations, by sacrebleu: `nmt score`, and validation. A number never travels without its signature.
+"""Scores of translations by sacrebleu and COMET: nmt_cli.score, `nmt score`, and validation during training.
 
-Everything here calls sacrebleu as its own command does, so that the numbers and the signatures are the same.
+This module calls sacrebleu as the sacrebleu command does, so that numbers and signatures are the same.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import re
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from nmt_cli.errors import NmtError
 from nmt_cli.scoring.comet import MODEL, comet_scores, comet_signature, load_comet
-from nmt_cli.scoring.texts import Texts
+from nmt_cli.scoring.report import (
+    BleuParts,
+    LengthBin,
+    LengthScores,
+    ScoreReport,
+    SentenceScores,
+    SystemScore,
+    WorstLine,
+    WorstLines,
+    lower_is_better,
+)
+from nmt_cli.scoring.texts import Lines, Texts, find_warnings, given_texts
+from nmt_cli.scoring.tokenizers import check_tokenizer, choose_tokenizer, tokenizer_for
 from nmt_cli.terminal.plot import bins
-from nmt_cli.text.languages import language_code, language_of
 from nmt_cli.text.words import count_words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "comet")
-TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "flores101", "none")
-
-# Languages that sacrebleu's usual tokeniser, 13a, cannot cut into words; what it has for them without more packages.
-_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
-_NEEDS_PACKAGE = {"ja-mecab": "ja", "ko-mecab": "ko"}  # sacrebleu's extras
-
-_LONGEST = 400  # words; longer lines share the last bin
+_MOST_WORDS = 400  # longer lines share the last bin of by_length
 _BINS = 8
-
-
-def tokenizer_for(language: str) -> str:
-    """sacrebleu's tokeniser for text of this language, of those that are always there: for training."""
-    return _TOKENIZERS.get(language_code(language), "13a")
-
-
-def standard_tokenizer(language: str) -> str:
-    """The tokeniser that published scores use; the ones for Japanese and Korean must be installed."""
-    return {"ja": "ja-mecab", "ko": "ko-mecab"}.get(language_code(language)) or tokenizer_for(language)
-
-
-def choose_tokenizer(tokenize: str | None, language: str | None, references: list[Path]) -> tuple[str, str]:
-    """A tokeniser, and why it is this one: it was named, or the language was, or a reference's ending says it."""
-    if tokenize:
-        return tokenize, "as asked"
-    if language:
-        if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", language):  # "chinese" would be scored like English
-            raise NmtError(f"{language!r} is not a language code", "codes are like de, zh, ja, pt-BR")
-        return standard_tokenizer(language), f"for {language}"
-    for path in references:
-        found = language_of(path)
-        if found:
-            return standard_tokenizer(found), f"for {found}, the ending of {path.name}"
-    return "13a", "the usual one, for no language is named"
+_RESAMPLES = 1000  # sacrebleu's default
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# While training
+# Validation during training
 
 
 @dataclass(frozen=True)
@@ -81,25 +60,24 @@ def corpus_scores(hypotheses: list[str], references: list[str], language: str) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# nmt score: what may be asked, and what is answered
+# nmt_cli.score and `nmt score`
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
-    metrics: tuple[str, ...] = ("bleu", "chrf")
-    tokenizer: str = "13a"
-    confidence: bool = False
-    paired: Literal["bs", "ar"] | None = None  # paired bootstrap, approximate randomisation
-    samples: int | None = None  # resamples or trials; else 1,000 and 10,000
-    seed: int = 12345  # sacrebleu's
-    sentences: bool = False
-    by_length: bool = False
-    worst: int = 0
-    comet_model: str = MODEL
+class _Options:
+    metrics: tuple[str, ...]
+    tokenizer: str
+    confidence: bool
+    paired: Literal["bs", "ar"] | None
+    samples: int | None
+    sentences: bool
+    by_length: bool
+    worst: int
+    comet_model: str
 
     @property
     def leading(self) -> str:
-        """The metric by which lines are sorted and lengths compared."""
+        """The metric of --worst and --by-length: the first one that is sacrebleu's."""
         return next((name for name in self.metrics if name != "comet"), "bleu")
 
     @property
@@ -107,158 +85,148 @@ class ScoreOptions:
         return "bleu" in self.metrics or (self.leading == "bleu" and bool(self.by_length or self.worst))
 
 
-@dataclass(frozen=True)
-class BleuParts:
-    precisions: tuple[float, ...]
-    brevity_penalty: float
-    hypothesis_length: int
-    reference_length: int
+def score(
+    hypotheses: Lines | Mapping[str, Lines],
+    references: Lines | Sequence[Lines] | Mapping[str, Lines],
+    *,
+    source: Lines | None = None,
+    metrics: str | Sequence[str] = ("bleu", "chrf"),
+    lang: str | None = None,
+    tokenize: str | None = None,
+    confidence: bool = False,
+    paired: Literal["bs", "ar"] | None = None,
+    samples: int | None = None,
+    seed: int = 12345,
+    sentences: bool = False,
+    by_length: bool = False,
+    worst: int = 0,
+    comet_model: str = MODEL,
+    on_warning: Callable[[str], None] | None = None,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> ScoreReport:
+    """Compare translations with references, line by line. The options are those of `nmt score`.
+
+    hypotheses: a list of lines; or several systems, {name: lines}.
+    references: a list of lines; or several references, as a list of lists or as {name: lines}. If neither `lang` nor
+        `tokenize` is given, the ending of a name chooses BLEU's tokenizer: {"ref.zh": lines}.
+    metrics: "bleu,chrf" or ["bleu", "chrf"].
+    on_warning: is called with each warning before the scores are computed. report.warnings holds them too.
+    on_progress: is called with the name of the stage, the steps done, and the number of steps.
+    """
+    names = metrics.split(",") if isinstance(metrics, str) else metrics
+    tokenizer, reason = choose_tokenizer(tokenize, lang, references if isinstance(references, Mapping) else ())
+    options = _Options(
+        metrics=tuple(dict.fromkeys(name.strip().lower() for name in names)),
+        tokenizer=tokenizer,
+        confidence=confidence,
+        paired=paired,
+        samples=samples,
+        sentences=sentences,
+        by_length=by_length,
+        worst=worst,
+        comet_model=comet_model,
+    )
+    texts = given_texts(hypotheses, references, source)
+    _check_options(options, texts)
+    warnings = find_warnings(texts, options.metrics, tokenizer)
+    for warning in warnings:
+        if on_warning:
+            on_warning(warning)
+    comet = load_comet(options.comet_model) if "comet" in options.metrics else None
+    show = on_progress or (lambda stage, done, total: None)
+    with _sacrebleu_seed(seed), _no_garbage_collection():
+        sentence_scores: dict[str, SentenceScores] = {}
+        scores: list[SystemScore] = []
+        for done, name in enumerate(options.metrics):
+            show("scoring", done, len(options.metrics))
+            if name == "comet":
+                sentence_scores[name] = _comet_sentences(comet, texts, options)
+                scores += _means(sentence_scores[name])
+            elif options.paired:
+                scores += _paired_scores(name, texts, options)
+            else:
+                scores += _corpus_scores(name, texts, options)
+        by_line = [*(options.metrics if sentences else ()), *([options.leading] if worst else ())]
+        for done, name in enumerate(by_line):
+            show("sentences", done, len(by_line))
+            if name not in sentence_scores:
+                sentence_scores[name] = _sentence_scores(name, texts, options)
+        return ScoreReport(
+            lines=texts.lines,
+            references=list(texts.references),
+            tokenizer=tokenizer if options.uses_bleu else None,
+            tokenizer_reason=reason if options.uses_bleu else None,
+            paired=paired,
+            scores=scores,
+            sentences=[sentence_scores[name] for name in options.metrics] if sentences else None,
+            by_length=_length_scores(texts, options, show) if by_length else None,
+            worst=_worst_lines(sentence_scores[options.leading], texts, worst) if worst else None,
+            warnings=warnings,
+        )
 
 
-@dataclass(frozen=True)
-class SystemScore:
-    """One number. The mean and the interval, half the width of 95 %, are of the resamples; p is against the first."""
-
-    system: str
-    metric: str  # as sacrebleu calls it: chrF2++
-    score: float
-    signature: str
-    mean: float | None = None
-    interval: float | None = None
-    p: float | None = None
-    parts: BleuParts | None = None
-
-
-@dataclass(frozen=True)
-class SentenceScores:
-    """One number for every line of every system."""
-
-    metric: str
-    signature: str
-    scores: dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class LengthBin:
-    low: int
-    high: int
-    lines: int
-    scores: dict[str, float]  # by system
-
-
-@dataclass(frozen=True)
-class LengthScores:
-    metric: str
-    signature: str
-    measured: str  # whose words were counted: "source", or the name of the reference
-    bins: list[LengthBin]
-
-
-@dataclass(frozen=True)
-class WorstLines:
-    indices: list[int]  # the worst first
-    sentences: SentenceScores
-
-
-@dataclass(frozen=True)
-class ScoreReport:
-    scores: list[SystemScore]
-    sentences: list[SentenceScores]
-    lengths: LengthScores | None
-    worst: WorstLines | None
-
-
-Show = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
-
-
-def check_options(options: ScoreOptions, texts: Texts) -> None:
-    """What cannot be done is said before anything is done."""
+def _check_options(options: _Options, texts: Texts) -> None:
     unknown = [name for name in options.metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"there is no metric {unknown[0]!r}", f"--metrics takes some of {','.join(METRICS)}")
+    if options.paired not in (None, "bs", "ar"):
+        raise NmtError(f"there is no paired test {options.paired!r}", "choose bs (bootstrap) or ar (randomization)")
     if options.paired and len(texts.systems) < 2:
         raise NmtError("--paired compares systems, but only one is given", "nmt score A B --ref REF --paired bs")
     if options.samples and not (options.confidence or options.paired):
-        raise NmtError("--samples is a number of resamples, but none are asked for", "add --confidence, or --paired bs")
+        raise NmtError("--samples has no effect without resampling", "add --confidence, or --paired bs")
     if "comet" in options.metrics and texts.source is None:
-        raise NmtError("COMET compares with the source, too", "add --source FILE")
+        raise NmtError("COMET needs the source, too", "add --source FILE")
     if options.uses_bleu:
         check_tokenizer(options.tokenizer)
 
 
-def check_tokenizer(name: str) -> None:
-    if name not in TOKENIZERS:
-        raise NmtError(f"there is no tokeniser {name!r}", f"there are {', '.join(TOKENIZERS)}")
-    from sacrebleu.metrics import BLEU
-    from sacrebleu.utils import SACREBLEU_DIR
-
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """sacrebleu reads its seed from the environment and from nowhere else."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
     try:
-        if name.startswith("flores"):  # may be fetched, and sacrebleu would wait for ever
-            socket.setdefaulttimeout(30)
-        BLEU(tokenize=name)
-    except (Exception, SystemExit) as error:  # no package, or no network: sacrebleu raises many things, and may exit
-        if name in _NEEDS_PACKAGE:
-            hint = f"pip install 'sacrebleu[{_NEEDS_PACKAGE[name]}]'; or score characters: --tokenize char"
-            raise NmtError(f"the tokeniser {name} is not installed", hint) from None
-        hint = f"it is fetched once, into {SACREBLEU_DIR}/models, and needs the network; or choose another --tokenize"
-        raise NmtError(f"the tokeniser {name} cannot be loaded: {error}", hint) from None
-
-
-def score(texts: Texts, options: ScoreOptions, show: Show) -> ScoreReport:
-    """All that was asked for; check_options comes first."""
-    os.environ["SACREBLEU_SEED"] = str(options.seed)  # the only way to tell sacrebleu
-    comet = load_comet(options.comet_model) if "comet" in options.metrics else None
-    gc.disable()  # millions of n-grams and no cycles among them: looking for some only takes time
-    try:
-        return _score(comet, texts, options, show)
+        yield
     finally:
-        gc.enable()
+        del os.environ["SACREBLEU_SEED"]
+        if before is not None:
+            os.environ["SACREBLEU_SEED"] = before
 
 
-def _score(comet: Any, texts: Texts, options: ScoreOptions, show: Show) -> ScoreReport:
-    scores: list[SystemScore] = []
-    sentences: dict[str, SentenceScores] = {}
-    for done, name in enumerate(options.metrics):
-        show("scoring", done, len(options.metrics))
-        if name == "comet":
-            sentences[name] = _comet_sentences(comet, texts, options)
-            scores += _means(sentences[name])
-        elif options.paired:
-            scores += _paired_scores(name, texts, options)
-        else:
-            scores += _corpus_scores(name, texts, options)
-    wanted = [*(options.metrics if options.sentences else ()), *([options.leading] if options.worst else ())]
-    for done, name in enumerate(wanted):
-        show("sentences", done, len(wanted))
-        if name not in sentences:
-            sentences[name] = _sentence_scores(name, texts, options)
-    return ScoreReport(
-        scores=scores,
-        sentences=[sentences[name] for name in options.metrics if options.sentences],
-        lengths=_length_scores(texts, options, show) if options.by_length else None,
-        worst=worst_lines(sentences[options.leading], options.worst) if options.worst else None,
-    )
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """sacrebleu makes millions of objects without cycles: the collector would only cost time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How it is done
+# Scores of whole systems
 
 
-def _metric(name: str, options: ScoreOptions, references: Sequence[list[str]] | None, short: bool = False) -> Metric:
-    """short: there may be no four words in a row, and BLEU is not to be 0 for that; the signature says eff:yes."""
+def _metric(
+    name: str, options: _Options, references: Sequence[list[str]] | None, effective_order: bool = False
+) -> Metric:
+    """effective_order: a line with fewer than four words does not get BLEU 0; the signature says eff:yes."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     if name == "bleu":
-        # force: sacrebleu does not warn of tokenised text, hypotheses.py does
-        return BLEU(tokenize=options.tokenizer, effective_order=short, force=True, references=references)
+        # force: sacrebleu must not warn of tokenized text, because texts.py does.
+        return BLEU(tokenize=options.tokenizer, effective_order=effective_order, force=True, references=references)
     if name == "ter":
         return TER(references=references)
     return CHRF(word_order=2 if name == "chrf++" else 0, references=references)
 
 
-def _corpus_scores(name: str, texts: Texts, options: ScoreOptions) -> list[SystemScore]:
+def _corpus_scores(name: str, texts: Texts, options: _Options) -> list[SystemScore]:
     metric = _metric(name, options, list(texts.references.values()))
-    resamples = (options.samples or 1000) if options.confidence else 1
+    resamples = (options.samples or _RESAMPLES) if options.confidence else 1
     scores = []
     for system, lines in texts.systems.items():
         result = metric.corpus_score(lines, None, n_bootstrap=resamples)
@@ -270,17 +238,17 @@ def _corpus_scores(name: str, texts: Texts, options: ScoreOptions) -> list[Syste
                 signature=str(metric.get_signature()),
                 mean=_float(result._mean) if options.confidence else None,
                 interval=_float(result._ci) if options.confidence else None,
-                parts=_parts(result) if name == "bleu" else None,
+                parts=_bleu_parts(result) if name == "bleu" else None,
             )
         )
     return scores
 
 
-def _parts(bleu: Any) -> BleuParts:
+def _bleu_parts(bleu: Any) -> BleuParts:
     return BleuParts(tuple(bleu.precisions), bleu.bp, bleu.sys_len, bleu.ref_len)
 
 
-def _paired_scores(name: str, texts: Texts, options: ScoreOptions) -> list[SystemScore]:
+def _paired_scores(name: str, texts: Texts, options: _Options) -> list[SystemScore]:
     from sacrebleu.significance import PairedTest
 
     test = PairedTest(
@@ -288,8 +256,8 @@ def _paired_scores(name: str, texts: Texts, options: ScoreOptions) -> list[Syste
         {name: _metric(name, options, list(texts.references.values()))},
         references=None,  # the metric has them
         test_type=options.paired or "bs",
-        n_samples=options.samples or 0,
-        n_ar_confidence=0 if options.confidence and options.paired == "ar" else -1,  # 0 is sacrebleu's default, 1,000
+        n_samples=options.samples or 0,  # 0 means sacrebleu's default
+        n_ar_confidence=0 if options.confidence and options.paired == "ar" else -1,  # -1 means none
     )
     signatures, columns = test()
     ((metric, signature),) = signatures.items()
@@ -309,22 +277,26 @@ def _paired_scores(name: str, texts: Texts, options: ScoreOptions) -> list[Syste
 
 
 def _float(number: Any) -> float | None:
-    return None if number is None else float(number)  # numpy's numbers are not JSON's
+    return None if number is None else float(number)  # json cannot write numpy's numbers
 
 
-def _sentence_scores(name: str, texts: Texts, options: ScoreOptions) -> SentenceScores:
-    metric = _metric(name, options, None, short=True)
+# ---------------------------------------------------------------------------------------------------------------------
+# Scores of single lines and of lines by length
+
+
+def _sentence_scores(name: str, texts: Texts, options: _Options) -> SentenceScores:
+    metric = _metric(name, options, None, effective_order=True)
     references = list(zip(*texts.references.values(), strict=True))
     scores = {}
     label = ""
     for system, lines in texts.systems.items():
-        results = [metric.sentence_score(line, wanted) for line, wanted in zip(lines, references, strict=True)]
+        results = [metric.sentence_score(line, expected) for line, expected in zip(lines, references, strict=True)]
         scores[system] = [result.score for result in results]
         label = results[0].name
     return SentenceScores(label, str(metric.get_signature()), scores)
 
 
-def _comet_sentences(model: Any, texts: Texts, options: ScoreOptions) -> SentenceScores:
+def _comet_sentences(model: Any, texts: Texts, options: _Options) -> SentenceScores:
     return SentenceScores("COMET", comet_signature(options.comet_model), comet_scores(model, texts))
 
 
@@ -335,26 +307,32 @@ def _means(sentences: SentenceScores) -> list[SystemScore]:
     ]
 
 
-def worst_lines(sentences: SentenceScores, count: int) -> WorstLines:
-    """Lines with the worst scores, on average over the systems."""
+def _worst_lines(sentences: SentenceScores, texts: Texts, count: int) -> WorstLines:
     means = [fmean(scores) for scores in zip(*sentences.scores.values(), strict=True)]
     order = sorted(range(len(means)), key=means.__getitem__, reverse=lower_is_better(sentences.metric))
-    return WorstLines(order[:count], sentences)
+    lines = [
+        WorstLine(
+            line=index + 1,
+            scores={system: scores[index] for system, scores in sentences.scores.items()},
+            source=None if texts.source is None else texts.source[index],
+            references=[reference[index] for reference in texts.references.values()],
+            translations={system: translations[index] for system, translations in texts.systems.items()},
+        )
+        for index in order[:count]
+    ]
+    return WorstLines(sentences.metric, sentences.signature, lines)
 
 
-def lower_is_better(metric: str) -> bool:
-    return metric == "TER"
-
-
-def _length_scores(texts: Texts, options: ScoreOptions, show: Show) -> LengthScores:
+def _length_scores(texts: Texts, options: _Options, show: Callable[[str, int, int], None]) -> LengthScores:
     """A corpus score for the lines of each range of lengths."""
     reference_name, reference = next(iter(texts.references.items()))
-    lengths = [min(_LONGEST, count_words(line)) for line in (reference if texts.source is None else texts.source)]
+    measured = reference if texts.source is None else texts.source
+    lengths = [min(_MOST_WORDS, count_words(line)) for line in measured]
     histogram = [0] * (max(lengths) + 1)
     for length in lengths:
         histogram[length] += 1
-    found = []
-    metric = _metric(options.leading, options, None, short=True)
+    scored = []
+    metric = _metric(options.leading, options, None, effective_order=True)
     label = ""
     ranges = [(low, high, count) for low, high, count in bins(histogram, _BINS) if count]
     for done, (low, high, count) in enumerate(ranges):
@@ -365,5 +343,7 @@ def _length_scores(texts: Texts, options: ScoreOptions, show: Show) -> LengthSco
             system: metric.corpus_score([lines[n] for n in rows], references) for system, lines in texts.systems.items()
         }
         label = next(iter(results.values())).name
-        found.append(LengthBin(low, high, count, {system: result.score for system, result in results.items()}))
-    return LengthScores(label, str(metric.get_signature()), reference_name if texts.source is None else "source", found)
+        scored.append(LengthBin(low, high, count, {system: result.score for system, result in results.items()}))
+    return LengthScores(
+        label, str(metric.get_signature()), reference_name if texts.source is None else "source", scored
+    )

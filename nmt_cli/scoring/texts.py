@@ -1,9 +1,12 @@
-"""What `nmt score` reads: translations of systems, references, perhaps the source. Read, checked, and looked over."""
+"""The texts that are scored, from files or from Python lists.
+
+All texts must have the same number of lines. Warnings tell of likely mistakes in the texts.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,112 +15,151 @@ from nmt_cli.errors import NmtError
 from nmt_cli.text.lines import check_stdin_once, is_blank, name_of, read_lines
 from nmt_cli.text.words import UNSPACED
 
-_PIECES_LEFT = re.compile(r"@@(?: |$)|▁")  # of subword-nmt and of SentencePiece
-_NOT_FOR_13A = re.compile(f"[{UNSPACED}\uac00-\ud7af]")  # Korean has spaces, but fewer than it has words
+_SUBWORD_MARKS = re.compile(r"@@(?: |$)|▁")  # of subword-nmt and of SentencePiece
+_NOT_FOR_13A = re.compile(f"[{UNSPACED}\uac00-\ud7af]")  # Korean spaces separate phrases rather than words
+
+Lines = Sequence[str]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Lines by the name of their file, in the order of the command line; all lists are equally long."""
+    """Lines by the name of their system or reference. All lists have the same length."""
 
     systems: dict[str, list[str]]
     references: dict[str, list[str]]
-    source: list[str] | None = None
-    boms: tuple[str, ...] = ()  # files that began with one
+    source: list[str] | None
 
     @property
     def lines(self) -> int:
         return len(next(iter(self.references.values())))
 
 
-def read_texts(systems: list[Path], references: list[Path], source: Path | None) -> Texts:
+def read_texts(systems: list[Path], references: list[Path], source: Path | None) -> tuple[Texts, list[str]]:
+    """The lines of files, by file name, and a warning for each byte order mark that was removed."""
     paths = [*systems, *references, *([source] if source else [])]
     check_stdin_once(paths)
     for group in (systems, references):
-        twice = [path for path in group if group.count(path) > 1]
-        if twice:
-            raise NmtError(f"{twice[0]} is given twice", "name every file once")
+        repeated = [path for path in group if group.count(path) > 1]
+        if repeated:
+            raise NmtError(f"{repeated[0]} is named twice", "name every file once")
 
-    boms: list[str] = []
+    warnings: list[str] = []
 
     def read(path: Path) -> list[str]:
-        return list(read_lines(path, lambda: boms.append(name_of(path))))
+        name = name_of(path)
+        return list(
+            read_lines(path, lambda: warnings.append(f"{name}: a byte order mark at its beginning was removed"))
+        )
 
     texts = Texts(
         systems={name_of(path): read(path) for path in systems},
         references={name_of(path): read(path) for path in references},
         source=read(source) if source else None,
-        boms=tuple(boms),
     )
-    sources = {name_of(source): texts.source} if source and texts.source is not None else {}
-    _check_counts({**texts.references, **sources, **texts.systems})
+    _check_counts(texts, name_of(source) if source else "")
+    return texts, warnings
+
+
+def given_texts(
+    hypotheses: Lines | Mapping[str, Lines],
+    references: Lines | Sequence[Lines] | Mapping[str, Lines],
+    source: Lines | None,
+) -> Texts:
+    """The texts of a call from Python. Lists without a name are called "system" and "reference"."""
+    texts = Texts(
+        systems=_named("hypotheses", "system", hypotheses),
+        references=_named("references", "reference", references),
+        source=None if source is None else _lines("source", source),
+    )
+    _check_counts(texts, "source")
     return texts
 
 
-def _check_counts(texts: dict[str, list[str]]) -> None:
-    """All are compared with the first, and all that differ are named."""
-    (first, wanted), *others = ((name, len(lines)) for name, lines in texts.items())
-    wrong = [f"{name} has {_lines(count)}" for name, count in others if count != wanted]
+def _named(argument: str, label: str, given: Lines | Sequence[Lines] | Mapping[str, Lines]) -> dict[str, list[str]]:
+    if isinstance(given, Mapping):
+        named = dict(given)
+    elif not isinstance(given, str) and given and not isinstance(given[0], str):
+        named = {f"{label} {number}": lines for number, lines in enumerate(given, 1)}
+    else:
+        named = {label: given}  # type: ignore[dict-item]
+    if not named:
+        raise NmtError(f"{argument} is empty: there is nothing to score", "give a list with a sentence in each string")
+    return {name: _lines(argument, lines) for name, lines in named.items()}
+
+
+def _lines(argument: str, lines: object) -> list[str]:
+    if isinstance(lines, str) or not isinstance(lines, Iterable):
+        raise NmtError(f"{argument} must be a list of strings, not {lines!r:.40}", "give one string for each line")
+    return list(lines)
+
+
+def _check_counts(texts: Texts, source_name: str) -> None:
+    """Compare the first reference with every other text, and name each text that differs."""
+    source = {} if texts.source is None else {source_name: texts.source}
+    (first, count), *others = (
+        (name, len(lines)) for name, lines in (texts.references | source | texts.systems).items()
+    )
+    wrong = [f"{name} has {_line_count(other)}" for name, other in others if other != count]
     if wrong:
         raise NmtError(
-            f"{', '.join(wrong)}, but {first} has {_lines(wanted)}",
+            f"{', '.join(wrong)}, but {first} has {_line_count(count)}",
             "line n is compared with line n: every line needs its counterpart, blank ones too",
         )
-    if not wanted:
+    if not count:
         raise NmtError(f"{first} is empty: there is nothing to score", "name files with a sentence on each line")
 
 
-def _lines(count: int) -> str:
+def _line_count(count: int) -> str:
     return f"{count:,} line" + "s" * (count != 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What looks wrong
+# Likely mistakes
 
 
-def suspicions(texts: Texts, metrics: tuple[str, ...], tokenizer: str) -> list[str]:
-    """Sentences about what may make the scores meaningless. None of it is an error."""
-    found = [f"{name}: a byte order mark at its beginning was removed" for name in texts.boms]
+def find_warnings(texts: Texts, metrics: tuple[str, ...], tokenizer: str) -> list[str]:
+    """Sentences about texts that may make the scores meaningless."""
+    warnings = []
     first_name, first = next(iter(texts.references.items()))
     if _mostly(_NOT_FOR_13A, first):
         if "bleu" in metrics and tokenizer in ("13a", "intl"):
-            found.append(
-                f"{first_name} looks Chinese, Japanese, Korean or the like, where the tokeniser {tokenizer} finds no "
-                "words: BLEU means little; --lang zh (ja, ko, th) chooses a better one"
+            warnings.append(
+                f"{first_name} looks Chinese, Japanese, Korean or similar, and the tokenizer {tokenizer} finds no "
+                "words in such text: BLEU means little; --lang zh (ja, ko, th) chooses a better tokenizer"
             )
         if "ter" in metrics:
-            found.append(f"TER counts words between spaces, of which {first_name} has few: it means little here")
+            warnings.append(f"TER counts words between spaces, and {first_name} has few spaces: TER means little")
     for name, lines in texts.references.items():
-        found += _counted(name, "blank: are these all the references?", map(is_blank, lines))
+        warnings += _counted(name, "blank: is the file of references complete?", map(is_blank, lines))
     for name, lines in texts.systems.items():
-        found += _counted(name, "blank", map(is_blank, lines))
-        found += _counted(name, "not joined from pieces: @@ or ▁ is left in", map(_PIECES_LEFT.search, lines))
+        warnings += _counted(name, "blank", map(is_blank, lines))
+        warnings += _counted(name, "not joined from pieces: @@ or ▁ is left in", map(_SUBWORD_MARKS.search, lines))
         spaced = sum(line.endswith(" .") for line in lines)
         if 2 * spaced > len(lines):
-            found.append(f"{name} looks tokenised: {_of(spaced, len(lines))} end in a space and a full stop")
-        found += [f"{name} is the same text as {other}" for other, text in texts.references.items() if text == lines]
+            warnings.append(
+                f"{name} looks tokenized: {spaced:,} of {_line_count(len(lines))} end in a space and a period"
+            )
+        warnings += [f"{name} is the same text as {other}" for other, text in texts.references.items() if text == lines]
         if texts.source is not None:
-            copies = [a == b and not is_blank(a) for a, b in zip(lines, texts.source, strict=True)]
-            if 20 * sum(copies) >= len(lines):  # names and numbers are copied rightly: one line in twenty
-                found += _counted(name, "the source itself, not translated", copies)
-    for (one, lines), (other, others) in combinations(texts.systems.items(), 2):
-        if lines == others:
-            found.append(f"{other} is the same text as {one}")
-    return found
+            copies = [line == source and not is_blank(line) for line, source in zip(lines, texts.source, strict=True)]
+            if 20 * sum(copies) >= len(lines):  # below 5 %, the copies may well be right: names, numbers
+                warnings += _counted(name, "the source itself, not translated", copies)
+    for (name, lines), (other, other_lines) in combinations(texts.systems.items(), 2):
+        if lines == other_lines:
+            warnings.append(f"{other} is the same text as {name}")
+    return warnings
 
 
 def _mostly(pattern: re.Pattern[str], lines: list[str]) -> bool:
-    """A third of the characters of the first lines match."""
+    """Whether more than a third of the characters of the first 200 lines match."""
     text = "".join(lines[:200])
     return 3 * len(pattern.findall(text)) > len(text)
 
 
-def _counted(name: str, what: str, matches: Iterable[object]) -> list[str]:
+def _counted(name: str, problem: str, matches: Iterable[object]) -> list[str]:
+    """One warning with the first line that matches and the number of the others; none without a match."""
     numbers = [number for number, match in enumerate(matches, 1) if match]
     if not numbers:
         return []
-    return [f"{name}, line {numbers[0]:,}" + (f" and {len(numbers) - 1:,} more" if numbers[1:] else "") + f": {what}"]
-
-
-def _of(count: int, total: int) -> str:
-    return f"{count:,} of {_lines(total)}"
+    others = f" and {len(numbers) - 1:,} more" if numbers[1:] else ""
+    return [f"{name}, line {numbers[0]:,}{others}: {problem}"]

@@ -1,16 +1,21 @@
-"""Search: from source ids to the n best targets, over the contract of model/base.py alone. `nmt translate` leads here,
-and the validation of `nmt train`.
+"""Search: from source ids to the n best targets. `nmt translate` and the validation of `nmt train` lead here.
 
-Dimensions, as in model/base.py: S source length, V vocabulary; here B sentences still being translated, K hypotheses
-of each (the beam), R = B*K rows that the models see, T tokens written so far.
+The search uses the contract of model/base.py and nothing else, so it works with every family of models.
 
-What is searched: every sequence that ends with EOS and has at most L tokens, EOS included, where
-L = max_ratio * source pieces + max_extra, whatever else is in the batch. A hypothesis still open at position L gets
-EOS there, at the probability the model gives it. Nothing outside this set is ever returned, and a beam as wide as the
-set returns its exact n best. The score is sum(log p) / length^alpha, EOS counted in both, as in CTranslate2.
+Dimensions, as in model/base.py: S source length, V vocabulary. Here also: B sentences still being translated, K
+hypotheses of each sentence (the beam), R = B*K rows that the models see, C candidates of each sentence, T tokens
+written so far.
 
-log p is the model's own, among words: PAD and BOS have none. Tokens that may not come next are passed over, and the
-others do not grow for it. Only the repetition penalty changes the probabilities themselves.
+The search space is every sequence that ends with EOS and has at most L tokens, EOS included, where
+L = max_ratio * source pieces + max_extra. L does not depend on the other sentences of the batch. A hypothesis that is
+still open at position L gets EOS there, with the probability that the model gives EOS. The search returns no sequence
+outside this space. A beam as wide as the space returns the exact n best.
+
+The score is sum(log p) / length^alpha, as in CTranslate2. Both the sum and the length count EOS.
+
+log p is the model's own distribution without PAD and BOS. Ruling out a token does not raise the log p of the others.
+There are two exceptions: the log p of UNK, if forbidden, goes to the other tokens, and the repetition penalty changes
+the distribution itself. Both are as in CTranslate2.
 """
 
 from __future__ import annotations
@@ -27,71 +32,73 @@ from nmt_cli.model.base import Seq2Seq, Tensors, forbid_pad_and_bos, select
 from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
-NEVER = float("-inf")
+IMPOSSIBLE = float("-inf")  # log p of a token that may not be written
 
 
 @dataclass
 class _Sentence:
-    """What the host knows of a sentence being translated."""
+    """The state of one sentence's search that stays on the host."""
 
     limit: int  # L
     prefix: Sequence[int]
-    draws: list[list[float]]  # (L,K) numbers from 0 to 1, if sampling
+    draws: list[list[float]]  # (L,K) numbers above 0 and up to 1, for sampling; empty otherwise
     ended: list[Hypothesis] = field(default_factory=list)
 
     def forced(self, position: int) -> int | None:
-        """The only token that may stand here, if there is one."""
+        """The only token that may be written at this position, or None if there is a choice."""
         if position < len(self.prefix):
             return self.prefix[position]
         return EOS if position + 1 >= self.limit else None
 
     def done(self, best_open: float, options: SearchOptions) -> bool:
-        """Can the open hypotheses, the best with this log p, be forgotten?
+        """Whether the search may drop the open hypotheses. `best_open` is the highest log p among them.
 
-        Certainly if none can be among the n best any more: log p only falls, so none scores more than its log p now is
-        worth at the maximum length. With a finite patience already when so many have ended, as in CTranslate2.
+        The search is done when no open hypothesis can become one of the n best. Each further token lowers log p, so
+        the highest score an open hypothesis can reach is its present log p at the maximum length. With a finite
+        patience the search is also done when enough hypotheses have ended, as in CTranslate2.
         """
-        if not best_open > NEVER:  # nothing is open, or NaN comes from a model that has diverged
+        if not best_open > IMPOSSIBLE:  # no hypothesis is open, or the model has diverged and best_open is NaN
             return True
         if options.sample or len(self.ended) < options.n_best:
             return False
         if options.beam == 1:
             return True
-        if not math.isinf(options.patience) and len(self.ended) >= options.enough(options.patience):
+        if not math.isinf(options.patience) and len(self.ended) >= options.ended_to_stop(options.patience):
             return True
-        worst = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
-        return length_normalized(best_open, self.limit, options.alpha) <= worst
+        score_to_beat = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
+        return length_normalized(best_open, self.limit, options.alpha) <= score_to_beat
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
         best = sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
-        return best or [Hypothesis((), NEVER, NEVER, (), False)]  # of a model that has diverged
+        # A model that has diverged ends no hypothesis. Its translation is empty.
+        return best or [Hypothesis((), IMPOSSIBLE, IMPOSSIBLE, (), False)]
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Continuations by one token, C of each sentence, (B,C) each."""
+    """Hypotheses extended by one token: C candidates of each sentence. Every field is (B,C)."""
 
-    row: Tensor  # the row continued
-    token: Tensor
-    last: Tensor  # log p of the token
-    total: Tensor  # log p of the whole
+    rows: Tensor  # the row that the candidate extends
+    tokens: Tensor  # the new token
+    logprobs: Tensor  # log p of the new token
+    totals: Tensor  # log p of the whole candidate
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of the search found and chose, for a sentence: `nmt inspect --beam` draws it.
+    """One step of the search for one sentence. `nmt inspect --show beam` draws the steps.
 
-    The first four go by candidate, best first; an impossible one has total = -inf.
+    The first four lists have one entry for each candidate, best first. An impossible candidate has a total of -inf.
     """
 
-    rows: list[int]  # which of the hypotheses kept by the step before it continues
-    tokens: list[int]
-    logprobs: list[float]  # log p of the token
-    totals: list[float]  # log p of the whole
-    # Candidates that stay open; in this order they are the rows of the next step. If there are too few, those that end
-    # or are impossible fill the places.
+    rows: list[int]  # the hypothesis of the previous step that the candidate extends
+    tokens: list[int]  # the new token
+    logprobs: list[float]  # log p of the new token
+    totals: list[float]  # log p of the whole candidate
+    # The candidates that stay open. Their order is the order of the next step's rows. If fewer than K candidates can
+    # stay open, ended or impossible candidates fill the list.
     kept: list[int]
-    ended: list[int]  # candidates that ended and were set aside
+    ended: list[int]  # the candidates that became finished hypotheses
 
 
 @torch.inference_mode()
@@ -105,59 +112,60 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The n best translations of each row of src (B,S), best first. Several models average their probabilities.
 
-    A translation starts with its prefix, whose log p counts as 0, while its length counts: as in CTranslate2. `numbers`
-    (by default 0, 1, ...) are those of the sentences in the whole input: what is sampled for a sentence depends on its
-    number and the seed, not on the batch it comes in. `watch` is told of every step, if there is only one sentence.
+    A translation starts with its prefix. The prefix's log p counts as 0 and its length counts, as in CTranslate2.
+    `numbers` are the sentences' numbers in the whole input, by default 0, 1, ... Samples depend on the sentence's
+    number and the seed, not on the batch. `watch` is called with every Step; the batch must then have one sentence.
     """
     if any(model.training for model in models):
-        raise ValueError("search wants model.eval(): dropout would change the probabilities at random")
+        raise ValueError("search needs model.eval(): dropout would change the probabilities at random")
     if watch is not None and len(src) != 1:
-        raise ValueError("one sentence at a time can be watched")
+        raise ValueError("watch needs a batch of one sentence")
     if not len(src):
         return []
     sentences = _sentences(src, options, prefixes, numbers)
-    alive = list(sentences)  # alive[b] has rows b*K to b*K+K-1 of everything below
-    width = options.n_best if options.sample else 1  # a beam starts from one row and fans out
-    rows = torch.arange(len(alive), device=src.device)[:, None].expand(-1, width)  # (B,K): which row each comes from
-    memories = [model.encode(src) for model in models]  # one row for all hypotheses of a sentence
-    states = [model.move(model.start(memory), rows) for model, memory in zip(models, memories, strict=True)]
-    written: Tensors = {"ids": src.new_full((rows.numel(), 1), BOS)}  # what each row has written; moves like a state
-    totals = torch.zeros(len(alive), width, device=src.device)  # log p of each row
+    active = list(sentences)  # sentence active[b] has rows b*K to b*K+K-1 of every tensor below
+    width = options.n_best if options.sample else 1  # a beam starts from one row
+    parents = torch.arange(len(active), device=src.device)[:, None].expand(-1, width)  # (B,K): each row's previous row
+    memories = [model.encode(src) for model in models]  # the hypotheses of a sentence share one row of memory
+    states = [model.move(model.start(memory), parents) for model, memory in zip(models, memories, strict=True)]
+    written: Tensors = {"ids": src.new_full((parents.numel(), 1), BOS)}  # the tokens of each row so far
+    totals = torch.zeros(len(active), width, device=src.device)  # log p of each row
     forbidden = torch.tensor(options.forbidden, dtype=torch.long, device=src.device)
-    keeps_places = options.sample or options.beam == 1  # row r is continued by row r
+    rows_stay = options.sample or options.beam == 1  # row r is always extended by row r
     position = 0
-    while alive:
-        # 1. The models read the last token of each row and say what comes next: log p (R,V).
+    while active:
+        # 1. The models read the last token of each row and return log p (R,V) of the next token.
         logp, attention = _step(models, written["ids"], memories, states, options)
-        # 2. What may not come next is ruled out.
-        forced = [sentence.forced(position) for sentence in alive]
+        # 2. Tokens that may not come next get a log p of -inf.
+        forced = [sentence.forced(position) for sentence in active]
         _rule_out(logp, written["ids"][:, 1:], forbidden, forced, options)
-        # 3. The candidates: the best continuations of each sentence, or one drawn for each row.
+        # 3. Candidates: the best continuations of each sentence, or one sampled continuation of each row.
         if options.sample:
-            found = _draw(logp, totals, [sentence.draws[position] for sentence in alive], options)
+            candidates = _sampled(logp, totals, [sentence.draws[position] for sentence in active], options)
         else:
-            found = _best(logp, totals, 2 * options.beam)
-        grown = _grow(written, found, attention)
-        # 4. Those that end are set aside if they are among the best K; the best K of the others stay open.
-        ends = found.token == EOS
-        chosen, totals = _survivors(found.total.masked_fill(ends, NEVER), options.width)
-        best_open, ended = _report(totals, ends[:, : options.width] & (found.total[:, : options.width] > NEVER))
-        _set_aside(ended, grown, found.total, alive, options.alpha)
+            candidates = _best(logp, totals, 2 * options.beam)
+        extended = _extend(written, candidates, attention)
+        # 4. Candidates that end are finished hypotheses if they are among the best K. The best K others stay open.
+        ends = candidates.tokens == EOS
+        kept, totals = _keep(candidates.totals.masked_fill(ends, IMPOSSIBLE), options.width)
+        ended = ends[:, : options.width] & (candidates.totals[:, : options.width] > IMPOSSIBLE)
+        best_open, ended_places = _to_host(totals, ended)
+        _collect(ended_places, extended, candidates.totals, active, options.alpha)
         if watch is not None:
-            watch(_seen(found, chosen, ended))
-        # 5. Sentences that nothing can improve leave the batch.
-        stay = [b for b, sentence in enumerate(alive) if not sentence.done(best_open[b], options)]
-        left = len(stay) < len(alive)
-        if left:
-            alive = [alive[b] for b in stay]
-            kept = torch.tensor(stay, device=src.device, dtype=torch.long)
-            chosen, totals = chosen[kept], totals[kept]
-            memories = [select(memory, kept) for memory in memories]
-        # 6. What belongs to a row moves to where its continuation stands.
-        written = select(grown, chosen.flatten())
-        if left or not keeps_places:
-            rows = found.row.flatten()[chosen]
-            states = [model.move(state, rows) for model, state in zip(models, states, strict=True)]
+            watch(_watched(candidates, kept, ended_places))
+        # 5. Sentences that are done leave the batch.
+        remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
+        some_left = len(remaining) < len(active)
+        if some_left:
+            active = [active[b] for b in remaining]
+            index = torch.tensor(remaining, device=src.device, dtype=torch.long)
+            kept, totals = kept[index], totals[index]
+            memories = [select(memory, index) for memory in memories]
+        # 6. The tokens and the states of each row move to the row of its continuation.
+        written = select(extended, kept.flatten())
+        if some_left or not rows_stay:
+            parents = candidates.rows.flatten()[kept]
+            states = [model.move(state, parents) for model, state in zip(models, states, strict=True)]
         position += 1
     return [sentence.n_best(options) for sentence in sentences]
 
@@ -169,13 +177,13 @@ def search(
 def _sentences(
     src: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None, numbers: Sequence[int] | None
 ) -> list[_Sentence]:
-    pieces = ((src != PAD) & (src != EOS)).sum(1).tolist()
-    prefixes = [()] * len(pieces) if prefixes is None else prefixes
-    numbers = range(len(pieces)) if numbers is None else numbers
+    lengths = ((src != PAD) & (src != EOS)).sum(1).tolist()
+    prefixes = [()] * len(lengths) if prefixes is None else prefixes
+    numbers = range(len(lengths)) if numbers is None else numbers
     sentences = []
-    for length, prefix, number in zip(pieces, prefixes, numbers, strict=True):
+    for length, prefix, number in zip(lengths, prefixes, numbers, strict=True):
         if {PAD, BOS, EOS} & set(prefix):
-            raise ValueError(f"a prefix is made of ordinary pieces, not of {list(prefix)}")
+            raise ValueError(f"a prefix must not contain PAD, BOS or EOS: {list(prefix)}")
         limit = length_limit(length, len(prefix), options)
         draws = uniform(limit, options.n_best, options.seed, number) if options.sample else []
         sentences.append(_Sentence(limit, prefix, draws))
@@ -183,31 +191,32 @@ def _sentences(
 
 
 def uniform(length: int, samples: int, seed: int, number: int) -> list[list[float]]:
-    """(L,K) numbers, 0 < u <= 1. Each sample has a generator of its own, which no batch and no other sample disturbs.
+    """(length,samples) random numbers above 0 and up to 1.
 
-    Python's, not torch's: it is the same on every device, and hashes a string, so that neighbours share nothing.
+    Each sample has its own generator, so its numbers do not depend on the batch or on other samples. The generators
+    are Python's: they give the same numbers on every device, and hashing the string makes them independent.
     """
-    sources = [random.Random(f"{seed} {number} {sample}") for sample in range(samples)]
-    return [[1 - source.random() for source in sources] for _ in range(length)]
+    generators = [random.Random(f"{seed} {number} {sample}") for sample in range(samples)]
+    return [[1 - generator.random() for generator in generators] for _ in range(length)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What comes next
+# The next token: steps 1 to 3
 
 
 def _step(
     models: Sequence[Seq2Seq], ids: Tensor, memories: list[Tensors], states: list[Tensors], options: SearchOptions
 ) -> tuple[Tensor, Tensor | None]:
-    """Log p (R,V) by all models together, cross-attention (R,S) if asked for; the states move on in place."""
+    """log p (R,V) of all models together, and cross-attention (R,S) or None. `states` is updated in place."""
     logps, crosses = [], []
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
         logits = penalize(forbid_pad_and_bos(logits.float()), ids[:, 1:], options.repetition_penalty)
-        if UNK in options.forbidden:  # the others share its probability, as CTranslate2 has it
-            logits[:, UNK] = NEVER
+        if UNK in options.forbidden:
+            logits[:, UNK] = IMPOSSIBLE  # before the softmax, as in CTranslate2: the other tokens share its probability
         logps.append(logits.log_softmax(1))
         if weights and "cross" in weights:
-            crosses.append(weights["cross"][:, -1].float().mean(1))  # the layer that CTranslate2 shows too
+            crosses.append(weights["cross"][:, -1].float().mean(1))  # CTranslate2 returns the last layer too
     attention = torch.stack(crosses).mean(0) if crosses else None
     if len(models) == 1:
         return logps[0], attention
@@ -215,7 +224,7 @@ def _step(
 
 
 def penalize(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
-    """Tokens written before: positive logits are divided by the penalty, negative ones multiplied."""
+    """Change the logits of tokens already written: divide positive ones by the penalty, multiply negative ones."""
     if penalty == 1 or not ids.size(1):
         return logits
     seen = logits.gather(1, ids)
@@ -223,85 +232,91 @@ def penalize(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
 
 
 def _rule_out(logp: Tensor, ids: Tensor, forbidden: Tensor, forced: list[int | None], options: SearchOptions) -> None:
-    """Set to -inf what may not follow ids (R,T), in place. Where forced[b] is a token, it alone may, whatever it is."""
+    """Set logp to -inf, in place, for every token that may not follow ids (R,T).
+
+    If forced[b] is a token, sentence b may write this token only, even if another rule forbids it.
+    """
     width = len(logp) // len(forced)
     forced_at = [(b * width + k, token) for b, token in enumerate(forced) if token is not None for k in range(width)]
     if forced_at:
         row, token = torch.tensor(forced_at, device=logp.device).unbind(1)
-        # A prefix is given, not found: it costs nothing. The end at the limit costs what it costs.
+        # A token of a prefix counts as log p = 0. EOS at the length limit keeps the model's log p.
         forced_logp = torch.where(token == EOS, logp[row, token], 0.0)
-    logp.index_fill_(1, forbidden, NEVER)
+    logp.index_fill_(1, forbidden, IMPOSSIBLE)
     if options.no_repeat_ngram:
-        logp.scatter_(1, repeats(ids, options.no_repeat_ngram), NEVER)
+        logp.scatter_(1, repeats(ids, options.no_repeat_ngram), IMPOSSIBLE)
     if ids.size(1) < options.min_length:
         end = logp[:, EOS].clone()
-        logp[:, EOS] = NEVER
-        logp[:, EOS] = torch.where(logp.amax(1) == NEVER, end, NEVER)  # the only way on is allowed
+        logp[:, EOS] = IMPOSSIBLE
+        # A row in which every other token is ruled out may end before min_length.
+        logp[:, EOS] = torch.where(logp.amax(1) == IMPOSSIBLE, end, IMPOSSIBLE)
     if forced_at:
-        logp[row] = NEVER
+        logp[row] = IMPOSSIBLE
         logp[row, token] = forced_logp
 
 
 def repeats(ids: Tensor, n: int) -> Tensor:
-    """ids (R,T) -> (R,T-n+1): tokens that would complete an n-gram of the row for a second time; PAD for none."""
+    """ids (R,T) -> (R,T-n+1): the tokens that would complete an n-gram of the row again. PAD marks an empty entry."""
     length = ids.size(1)
     if length < n:
         return ids[:, :0]
     ngrams = ids.unfold(1, n, 1)  # (R,T-n+1,n)
-    begun = (ngrams[:, :, :-1] == ids[:, None, length - n + 1 :]).all(2)
-    return torch.where(begun, ngrams[:, :, -1], PAD)
+    starts_match = (ngrams[:, :, :-1] == ids[:, None, length - n + 1 :]).all(2)
+    return torch.where(starts_match, ngrams[:, :, -1], PAD)
 
 
 def _best(logp: Tensor, totals: Tensor, count: int) -> _Candidates:
-    """The best continuations of each sentence, best first; logp (R,V) is overwritten.
+    """The `count` best continuations of each sentence, best first. logp (R,V) is overwritten.
 
-    Twice as many as the beam is wide, because each hypothesis has one continuation by EOS: at most K of 2K end, so at
-    least K go on.
+    `count` is 2K. Each hypothesis has one continuation that ends, so at most K of the 2K best continuations end, and at
+    least K stay open.
     """
     vocab = logp.size(1)
-    among = logp.add_(totals.view(-1, 1)).view(len(totals), -1)  # (B,K*V)
-    total, at = top_of(among, min(count, among.size(1)))
-    slot = at // vocab
+    continuations = logp.add_(totals.view(-1, 1)).view(len(totals), -1)  # (B,K*V)
+    best, at = top_of(continuations, min(count, continuations.size(1)))
+    hypothesis = at // vocab
     first_row = torch.arange(len(totals), device=at.device)[:, None] * totals.size(1)
-    return _Candidates(first_row + slot, at % vocab, total - totals.gather(1, slot), total)
+    return _Candidates(first_row + hypothesis, at % vocab, best - totals.gather(1, hypothesis), best)
 
 
 COLUMN = 64
 
 
 def top_of(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """x.topk(k, 1), at a fraction of its price on a CPU.
+    """x.topk(k, 1), several times faster on a CPU.
 
-    Each row of x (R,N) is laid out in columns of COLUMN. Its k largest are in the k columns with the largest maxima,
-    and the maxima of all columns are found at the speed of memory. What fills no row of columns is looked at as it is.
+    Each row of x (R,N) is arranged as a table whose columns have COLUMN numbers. The k largest numbers of a row lie in
+    the k columns with the largest maxima, and the maxima are computed at the speed of memory. So topk has to sort these
+    k columns only, and the numbers at the end of the row that do not fill the table.
     """
     columns = x.size(1) // COLUMN
     if x.device.type != "cpu" or columns < 4 * k:
         return x.topk(k, 1)
     body, rest = x.split([COLUMN * columns, x.size(1) - COLUMN * columns], 1)
     table = body.unflatten(1, (COLUMN, columns))
-    best = table.amax(1).topk(k, 1).indices  # (R,k)
-    among = table.gather(2, best[:, None].expand(-1, COLUMN, -1)).flatten(1)  # (R,COLUMN*k)
-    top, at = torch.cat([among, rest], 1).topk(k, 1)
-    in_table = at // k * columns + best.gather(1, at % k)
-    return top, torch.where(at < among.size(1), in_table, at - among.size(1) + COLUMN * columns)
+    best_columns = table.amax(1).topk(k, 1).indices  # (R,k)
+    numbers = table.gather(2, best_columns[:, None].expand(-1, COLUMN, -1)).flatten(1)  # (R,COLUMN*k)
+    top, at = torch.cat([numbers, rest], 1).topk(k, 1)
+    in_table = at // k * columns + best_columns.gather(1, at % k)
+    return top, torch.where(at < numbers.size(1), in_table, at - numbers.size(1) + COLUMN * columns)
 
 
-def _draw(logp: Tensor, totals: Tensor, draws: list[list[float]], options: SearchOptions) -> _Candidates:
-    """One continuation of each row, by the numbers in draws (B,K)."""
+def _sampled(logp: Tensor, totals: Tensor, draws: list[list[float]], options: SearchOptions) -> _Candidates:
+    """One continuation of each row, chosen by the random numbers draws (B,K)."""
     probs, tokens = truncated(logp / options.temperature, options.top_k, options.top_p)
-    reached = probs.cumsum(1)
-    # 0 < draw <= 1, so the first token whose sum reaches draw * the whole sum has a probability above 0.
-    aim = torch.tensor(draws, device=logp.device).view(-1, 1) * reached[:, -1:]
-    at = torch.searchsorted(reached, aim).clamp(max=probs.size(1) - 1)  # beyond the end only with NaN
+    sums = probs.cumsum(1)
+    # A draw is above 0, so the first token whose sum reaches draw * (the sum of all) has a probability above 0.
+    aim = torch.tensor(draws, device=logp.device).view(-1, 1) * sums[:, -1:]
+    at = torch.searchsorted(sums, aim).clamp(max=probs.size(1) - 1)  # only NaN goes beyond the end
     token = tokens.gather(1, at)
-    last = logp.gather(1, token).view(totals.shape)
-    row = torch.arange(len(logp), device=logp.device).view(totals.shape)
-    return _Candidates(row, token.view(totals.shape), last, totals + last)
+    logprobs = logp.gather(1, token).view(totals.shape)
+    rows = torch.arange(len(logp), device=logp.device).view(totals.shape)
+    return _Candidates(rows, token.view(totals.shape), logprobs, totals + logprobs)
 
 
 def truncated(logits: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
-    """Probabilities, up to a factor, of the tokens that may be drawn, and these tokens; (R,C) both."""
+    """The tokens that may be sampled, and their probabilities up to a constant factor. Returns probabilities, tokens,
+    both (R,C)."""
     if not top_k and top_p == 1:
         return logits.softmax(1), torch.arange(logits.size(1), device=logits.device).expand_as(logits)
     top, tokens = logits.topk(min(top_k or logits.size(1), logits.size(1)), 1)
@@ -310,21 +325,21 @@ def truncated(logits: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# After the choice
+# The new rows: steps 3 and 4
 
 
-def _grow(written: Tensors, found: _Candidates, attention: Tensor | None) -> Tensors:
-    """All candidates written out, (B*C,T+1)."""
-    row = found.row.flatten()
-    new = {"ids": found.token.flatten(), "logprobs": found.last.flatten()}
+def _extend(written: Tensors, candidates: _Candidates, attention: Tensor | None) -> Tensors:
+    """The ids, log p and attention of every candidate from its first token on, (B*C,T+1,...)."""
+    rows = candidates.rows.flatten()
+    new = {"ids": candidates.tokens.flatten(), "logprobs": candidates.logprobs.flatten()}
     if attention is not None:
-        new["attention"] = attention.index_select(0, row)
-    old = select(written, row)
+        new["attention"] = attention.index_select(0, rows)
+    old = select(written, rows)
     return {name: torch.cat([old[name], x[:, None]], 1) if name in old else x[:, None] for name, x in new.items()}
 
 
-def _survivors(totals: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Places in (B*C,) of the K best of totals (B,C), and their log p; (B,K) both. All if there are no more than K."""
+def _keep(totals: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The K best of totals (B,C): their places in totals.flatten() and their log p, both (B,K)."""
     places = torch.arange(totals.numel(), device=totals.device).view(totals.shape)
     if totals.size(1) <= width:
         return places, totals
@@ -332,30 +347,34 @@ def _survivors(totals: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return places.gather(1, at), best
 
 
-def _report(totals: Tensor, ended: Tensor) -> tuple[list[float], list[tuple[int, int]]]:
-    """The best log p of each sentence, and which candidates (b, c) end. A GPU is waited for here, once a step."""
-    report = torch.cat([totals.amax(1, keepdim=True), ended.to(totals.dtype)], 1).tolist()
-    ends = [(b, c) for b, (_, *row) in enumerate(report) for c, end in enumerate(row) if end]
-    return [row[0] for row in report], ends
+def _to_host(totals: Tensor, ended: Tensor) -> tuple[list[float], list[tuple[int, int]]]:
+    """The best log p of each sentence, and the (b, c) of each candidate that ended.
+
+    Both come in one copy, because each copy from a GPU waits for the GPU.
+    """
+    copied = torch.cat([totals.amax(1, keepdim=True), ended.to(totals.dtype)], 1).tolist()
+    places = [(b, c) for b, (_, *row) in enumerate(copied) for c, has_ended in enumerate(row) if has_ended]
+    return [row[0] for row in copied], places
 
 
-def _set_aside(
-    ended: list[tuple[int, int]], grown: Tensors, totals: Tensor, alive: list[_Sentence], alpha: float
+def _collect(
+    ended: list[tuple[int, int]], extended: Tensors, totals: Tensor, active: list[_Sentence], alpha: float
 ) -> None:
-    """The candidates (b, c) of `ended` become hypotheses of alive[b]."""
+    """Add each candidate (b, c) of `ended` to the ended hypotheses of sentence active[b]."""
     if not ended:
         return
     places = torch.tensor([b * totals.size(1) + c for b, c in ended], device=totals.device)
-    found = select(grown, places)
-    columns = found["ids"].tolist(), found["logprobs"].tolist(), totals.flatten()[places].tolist()
-    attention = found["attention"].cpu().numpy() if "attention" in found else [None] * len(ended)
+    chosen = select(extended, places)
+    columns = chosen["ids"].tolist(), chosen["logprobs"].tolist(), totals.flatten()[places].tolist()
+    attention = chosen["attention"].cpu().numpy() if "attention" in chosen else [None] * len(ended)
     for (b, _), ids, logprobs, total, weights in zip(ended, *columns, attention, strict=True):
         score = length_normalized(total, len(logprobs), alpha)
-        finished = len(logprobs) < alive[b].limit
-        alive[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
+        finished = len(logprobs) < active[b].limit
+        active[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
 
 
-def _seen(found: _Candidates, chosen: Tensor, ended: list[tuple[int, int]]) -> Step:
-    """For the only sentence of the batch, whose candidates' places are their numbers."""
-    row, token, last, total = (column[0].tolist() for column in (found.row, found.token, found.last, found.total))
-    return Step(row, token, last, total, chosen[0].tolist(), [c for _, c in ended])
+def _watched(candidates: _Candidates, kept: Tensor, ended: list[tuple[int, int]]) -> Step:
+    """The step as lists. The batch has one sentence, so a candidate's place is its number."""
+    columns = (candidates.rows, candidates.tokens, candidates.logprobs, candidates.totals)
+    rows, tokens, logprobs, totals = (column[0].tolist() for column in columns)
+    return Step(rows, tokens, logprobs, totals, kept[0].tolist(), [c for _, c in ended])

@@ -1,4 +1,4 @@
-"""Which engine translates, and how many of it."""
+"""Choose the engine that translates, and start its workers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import cores
 from nmt_cli.search.contract import Engine, SearchOptions
-from nmt_cli.search.ct2_engine import TYPES, CTranslate2Engine, unable
+from nmt_cli.search.ct2_engine import TYPES, CTranslate2Engine, installed, unsupported
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.model_folder import ModelFolder
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What the user asked for; auto and 0 leave the choice to us."""
+    """The options --engine, --type, --device and --workers. "auto" and 0 leave the choice to `start_workers`."""
 
     name: str = "auto"
     type: str = "auto"
@@ -27,21 +27,22 @@ class EngineOptions:
 
 @contextmanager
 def start_workers(
-    folder: ModelFolder, ensemble: tuple[Path, ...], options: SearchOptions, wish: EngineOptions
+    folder: ModelFolder, ensemble: tuple[Path, ...], search: SearchOptions, wanted: EngineOptions
 ) -> Iterator[Workers]:
-    if wish.type not in TYPES:
-        raise NmtError(f"--type {wish.type} is none of {', '.join(TYPES)}", "auto keeps what was exported")
-    fast = uses_ctranslate2(folder, len(ensemble) + 1, options, wish)
+    """The workers of an engine that supports the search. The engine is CTranslate2 where possible, torch otherwise."""
+    if wanted.type not in TYPES:
+        raise NmtError(f"--type {wanted.type} is not one of {', '.join(TYPES)}", "auto keeps the exported type")
+    fast = uses_ctranslate2(folder, len(ensemble) + 1, search, wanted)
     engine: Engine
     if fast:
-        device = _device(wish.device)
-        count = wish.workers or (1 if device == "cuda" else cores())
-        engine = CTranslate2Engine(folder.ctranslate2, folder.vocab, wish.type, device, count)
+        device = _ctranslate2_device(wanted.device)
+        count = wanted.workers or (1 if device == "cuda" else cores())
+        engine = CTranslate2Engine(folder.ctranslate2, folder.vocab, wanted.type, device, count)
     else:
         from nmt_cli.search.torch_engine import TorchEngine
 
-        count = wish.workers or (1 if wish.device in ("cuda", "mps") else cores())
-        engine = TorchEngine([folder.path, *ensemble], wish.device, threads=1 if count > 1 else 0)
+        count = wanted.workers or (1 if wanted.device in ("cuda", "mps") else cores())
+        engine = TorchEngine([folder.path, *ensemble], wanted.device, threads=1 if count > 1 else 0)
         if engine.device.type != "cpu":
             count = 1
     workers = Workers(engine, count, processes=not fast)
@@ -51,32 +52,39 @@ def start_workers(
         workers.close()
 
 
-def uses_ctranslate2(folder: ModelFolder, models: int, options: SearchOptions, wish: EngineOptions) -> bool:
-    """Does CTranslate2 translate with these options? An error if the user insists on CTranslate2 and it cannot."""
-    if wish.name == "torch":
-        if wish.type not in ("auto", "float32"):
-            raise NmtError(f"the torch engine has no --type {wish.type}", "--engine ctranslate2, or leave --type out")
+def uses_ctranslate2(folder: ModelFolder, models: int, search: SearchOptions, wanted: EngineOptions) -> bool:
+    """Whether CTranslate2 translates. An error, if the user demands CTranslate2 and it cannot. `models`: how many."""
+    needs_type = wanted.type not in ("auto", "float32")
+    if wanted.name == "torch":
+        if needs_type:
+            raise NmtError(
+                f"the torch engine does not support --type {wanted.type}", "use --engine ctranslate2, or omit --type"
+            )
         return False
-    family = folder.recipe.model.family
-    obstacle = "" if family == "transformer" else f'that it has no models of family "{family}"'
-    obstacle = obstacle or ("" if folder.ctranslate2.is_dir() else "that the model is not exported")
-    obstacle = obstacle or unable(options, models) or ("the device mps" if wish.device == "mps" else "")
-    if not obstacle:
+    family, option, hint = folder.recipe.model.family, unsupported(search), "use --engine torch"
+    if needs_type:
+        hint = f"omit --type {wanted.type}: only the ctranslate2 engine supports it"
+    if family != "transformer":
+        obstacle = f'CTranslate2 does not support model.family = "{family}"'
+    elif models > 1 or option:
+        obstacle = f"the ctranslate2 engine does not support {'--ensemble' if models > 1 else option}"
+    elif wanted.device == "mps":
+        obstacle = "CTranslate2 does not support --device mps"
+    elif not folder.ctranslate2.is_dir():
+        obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {folder.path} --to ctranslate2"
+    elif not installed():
+        obstacle, hint = "CTranslate2 is not installed", "pip install 'nmt-cli[fast]'"
+    else:
         return True
-    typed = wish.type not in ("auto", "float32")
-    if wish.name == "ctranslate2" or typed:
-        hint = "leave --type out, and the torch engine can" if typed else "--engine torch can"
-        if "exported" in obstacle:
-            hint = f"nmt export {folder.path} --to ctranslate2"
-        raise NmtError(f"the ctranslate2 engine cannot be used: what stands against it is {obstacle}", hint)
+    if wanted.name == "ctranslate2" or needs_type:
+        raise NmtError(obstacle, hint)
     return False
 
 
-def _device(wanted: str) -> str:
-    """Of CTranslate2."""
+def _ctranslate2_device(wanted: str) -> str:
     import ctranslate2
 
-    cuda = ctranslate2.get_cuda_device_count() > 0
-    if wanted == "cuda" and not cuda:
-        raise NmtError("the device cuda is not there on this machine, as CTranslate2 sees it", "usable: cpu")
-    return ("cuda" if cuda else "cpu") if wanted == "auto" else wanted
+    has_cuda = ctranslate2.get_cuda_device_count() > 0
+    if wanted == "cuda" and not has_cuda:
+        raise NmtError("CTranslate2 finds no CUDA device on this machine", "use --device cpu")
+    return ("cuda" if has_cuda else "cpu") if wanted == "auto" else wanted

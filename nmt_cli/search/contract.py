@@ -1,6 +1,7 @@
-"""What an engine is to `nmt translate`: ids in, hypotheses out. torch_engine.py and ct2_engine.py are the two.
+"""The contract of an engine: Request objects go in, Hypothesis objects come out.
 
-No torch here: the fast engine starts without it.
+torch_engine.py and ct2_engine.py implement the contract. This module does not import torch, because the CTranslate2
+engine starts without it.
 """
 
 from __future__ import annotations
@@ -19,32 +20,37 @@ from nmt_cli.text.vocab import EOS, UNK
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search. The defaults are plain beam search; beam = 1 is greedy."""
+    """The options of a search. The defaults are plain beam search; beam = 1 is greedy search.
+
+    Commands do not build this object. They start from options_of(recipe) and replace single fields.
+    """
 
     beam: int = 5  # hypotheses kept for each sentence
-    n_best: int = 1  # ... and returned; with `sample`, how many are drawn
-    alpha: float = 1.0  # score = sum(log p) / length^alpha, EOS counted in both
-    patience: float = math.inf  # stop at so many times the beam of ended ones (Kasai 2022); inf: when none open can win
+    n_best: int = 1  # hypotheses returned for each sentence; with `sample`, samples drawn
+    alpha: float = 1.0  # score = sum(log p) / length^alpha; both count EOS
+    # Stop when patience * beam hypotheses have ended (Kasai et al. 2022). inf: stop when no open one can win.
+    patience: float = math.inf
     max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
     max_extra: int = 10
-    max_length: int = 0  # ... and never more than this, for models that know so many positions; 0: no such limit
-    min_length: int = 0  # tokens before EOS; gives way to the maximum
-    forbidden: tuple[int, ...] = ()  # never written; nor are PAD and BOS
-    no_repeat_ngram: int = 0  # no n tokens in a row twice (Paulus et al. 2017); 0: off
-    repetition_penalty: float = 1.0  # on the logits of tokens written before (Keskar et al. 2019, as in CTranslate2)
-    sample: bool = False  # draw instead of searching; `beam`, `patience` are not used
-    temperature: float = 1.0  # of the draw: below 1 sharper
-    top_k: int = 0  # draw among the k most probable (Fan et al. 2018); 0: all
-    top_p: float = 1.0  # ... and the fewest that together have this probability (Holtzman et al. 2019)
-    seed: int = 1  # of the draw
-    attention: bool = False  # also return cross-attention, for alignments; costs time
+    max_length: int = 0  # upper limit of the longest output, for models with limited positions; 0: no limit
+    min_length: int = 0  # tokens before EOS; the longest output takes precedence
+    forbidden: tuple[int, ...] = ()  # ids that are never written; PAD and BOS are always forbidden
+    no_repeat_ngram: int = 0  # never repeat an n-gram of this many tokens (Paulus et al. 2017); 0: off
+    # Above 1, lowers the logits of tokens already written (Keskar et al. 2019, computed as in CTranslate2). 1: off.
+    repetition_penalty: float = 1.0
+    sample: bool = False  # draw samples instead of searching; `beam` and `patience` are then ignored
+    temperature: float = 1.0  # for sampling; a value below 1 sharpens the distribution
+    top_k: int = 0  # sample among the k most probable tokens (Fan et al. 2018); 0: among all tokens
+    top_p: float = 1.0  # sample among the fewest tokens whose probabilities reach this sum (Holtzman et al. 2019)
+    seed: int = 1  # for sampling
+    attention: bool = False  # also return cross-attention, which costs time
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be {wanted}, not {getattr(self, name)}" for name, wanted in self._problems()]
+        problems = [f"{name} must be {rule}, not {getattr(self, name)}" for name, rule in self._broken_rules()]
         if problems:
-            raise NmtError("; ".join(problems), "look at the options of the search")
+            raise NmtError("; ".join(problems), "nmt translate --help explains the options of the search")
 
-    def _problems(self) -> list[tuple[str, str]]:
+    def _broken_rules(self) -> list[tuple[str, str]]:
         checks = [
             ("beam", "at least 1", self.beam >= 1),
             ("n_best", "at least 1", self.n_best >= 1),
@@ -62,22 +68,23 @@ class SearchOptions:
             ("top_k", "0 or more", self.top_k >= 0),
             ("top_p", "above 0 and at most 1", 0 < self.top_p <= 1),
         ]
-        return [(name, wanted) for name, wanted, fine in checks if not fine]
+        return [(name, rule) for name, rule, valid in checks if not valid]
 
-    def enough(self, patience: float) -> int:
-        """Ended hypotheses with which a search of this patience stops; rounded as in CTranslate2."""
+    def ended_to_stop(self, patience: float) -> int:
+        """The number of ended hypotheses at which a search with this patience stops; CTranslate2 rounds the same."""
         return max(self.n_best, math.floor(patience * self.beam + 0.5))
 
     @property
     def width(self) -> int:
-        """K: the hypotheses of a sentence."""
+        """K: the number of hypotheses for each sentence."""
         return self.n_best if self.sample else self.beam
 
 
 def options_of(recipe: Recipe, beam: int | None = None) -> SearchOptions:
-    """The search of a trained model, as its recipe sets it. Every command and validation start from these options.
+    """The search options of a recipe. `beam` replaces the recipe's beam.
 
-    The unknown piece is never part of a translation. `beam` replaces the recipe's.
+    Every command and the validation of `nmt train` start from these options, so all of them search alike. The unknown
+    piece is forbidden, because a translation must not contain it.
     """
     settings = recipe.translate
     return SearchOptions(
@@ -93,59 +100,70 @@ def options_of(recipe: Recipe, beam: int | None = None) -> SearchOptions:
 class Hypothesis:
     ids: tuple[int, ...]  # without EOS
     score: float  # logprob / length^alpha
-    logprob: float  # sum of token_logprobs
-    token_logprobs: tuple[float, ...]  # of each id, then of EOS; the fast engine has them only if asked
-    finished: bool  # False: the maximum length ended it
-    # (T+1,S), if asked for: cross-attention of the last layer, averaged over heads and models.
+    logprob: float  # the sum of token_logprobs
+    # One for each id and one for EOS. The CTranslate2 engine leaves them empty unless Request.tokens is set.
+    token_logprobs: tuple[float, ...]
+    finished: bool  # False: the length limit ended the hypothesis
+    # (T+1,S): cross-attention of the last layer, averaged over heads and models; None unless it was requested.
     attention: np.ndarray | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A sentence to translate. `number` is that of its line: what is sampled for it depends on nothing else."""
+    """One sentence to translate."""
 
-    source: tuple[int, ...]  # without EOS
-    prefix: tuple[int, ...] = ()  # how the translation has to begin
-    given: int | None = (
-        None  # pieces of the prefix that cost nothing, None: all; the cost of others is told, not searched
-    )
-    number: int = 0
-    attention: bool = False
-    tokens: bool = False  # log p of each token is wanted too
+    source: tuple[int, ...]  # ids without EOS
+    prefix: tuple[int, ...] = ()  # ids that the translation must begin with
+    # How many pieces of the prefix are given by the user. Their log p counts as 0. The search treats the other pieces
+    # the same, but their log p is added to the result afterwards. None: the whole prefix is given.
+    given: int | None = None
+    number: int = 0  # the line's number; samples depend on this number and the seed only, not on the batch
+    attention: bool = False  # return attention
+    tokens: bool = False  # return token_logprobs
 
     @property
-    def free(self) -> int:
+    def given_pieces(self) -> int:
         return len(self.prefix) if self.given is None else self.given
 
 
 class Engine(Protocol):
     name: str
-    batch_tokens: int  # source pieces in a batch with which it is fast, padding included
+    batch_tokens: int  # a batch size, in source pieces with padding, that is fast for this engine
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n best of each. The requests are one batch, of like lengths, and all want the same things."""
+        """The n best hypotheses of each request, best first.
+
+        The requests form one batch: their lengths are similar, and `attention` and `tokens` are the same in all.
+        """
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        """Given targets, as if they had been found."""
+        """Score given targets: one hypothesis for each pair of source ids and target ids."""
 
 
-def rescored(engine: Engine, request: Request, best: Hypothesis, options: SearchOptions) -> Hypothesis:
-    """With the log p of each piece, EOS and the part of a prefix that was not given included."""
-    (scored,) = engine.score([(request.source, best.ids)], options.alpha)
-    logprobs = (*([0.0] * request.free), *scored.token_logprobs[request.free :])
-    total = sum(logprobs)
-    score = length_normalized(total, len(logprobs), options.alpha)
-    return replace(best, score=score, logprob=total, token_logprobs=logprobs)
+def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], alpha: float) -> Hypothesis:
+    """A given target as a hypothesis. `token_logprobs` has one entry for each id and one for EOS."""
+    total = sum(token_logprobs)
+    score = length_normalized(total, len(token_logprobs), alpha)
+    return Hypothesis(tuple(ids), score, total, tuple(token_logprobs), finished=True)
 
 
-def length_limit(pieces: int, prefix: int, options: SearchOptions) -> int:
-    """L: tokens that a translation of so many source pieces may have, EOS included. A prefix always has room."""
-    limit = int(options.max_ratio * pieces) + options.max_extra
+def rescored(engine: Engine, request: Request, hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
+    """The hypothesis with the log p of each piece and of EOS, and with a score that counts all but the given pieces."""
+    (scored,) = engine.score([(request.source, hypothesis.ids)], options.alpha)
+    given = request.given_pieces
+    logprobs = [*([0.0] * given), *scored.token_logprobs[given:]]
+    scored = scored_target(hypothesis.ids, logprobs, options.alpha)
+    return replace(scored, finished=hypothesis.finished, attention=hypothesis.attention)
+
+
+def length_limit(source_pieces: int, prefix_pieces: int, options: SearchOptions) -> int:
+    """L: the largest number of tokens that a translation may have, EOS included. The prefix and EOS always fit."""
+    limit = int(options.max_ratio * source_pieces) + options.max_extra
     if options.max_length:
         limit = min(limit, options.max_length)
-    return max(limit, prefix + 1)
+    return max(limit, prefix_pieces + 1)
 
 
 def length_normalized(logprob: float, length: int, alpha: float) -> float:
-    """The score: of so many tokens, EOS counted."""
+    """The score of a hypothesis. `length` counts EOS."""
     return logprob / length**alpha

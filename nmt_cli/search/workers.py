@@ -1,8 +1,15 @@
-"""An engine on several cores: batches go in, results come out in the same order.
+"""Run an engine on several cores: batches go in, results come out in the same order.
 
-CTranslate2 has replicas of its own, which want a thread each. The torch engine wants processes: its search spends half
-its time in Python. They are forked, so they share the weights and start at once; where there is no fork, each gets a
-copy.
+Threads: CTranslate2 has its own replicas of the model, one for each core. A thread pool here keeps them busy. The
+replicas run outside of Python, so threads are enough.
+
+Processes: the torch engine spends half of its time in Python, so it needs processes. On Linux they are forked: they
+share the weights with the parent and start at once. Elsewhere they are spawned, and each gets a copy of the weights.
+With one worker there are no processes; one thread of the parent runs the engine.
+
+Signals: a worker process ignores SIGINT, because Ctrl-C reaches the whole process group and the parent handles it. It
+takes the default action for SIGTERM, which `Workers.close` sends. A thread in each worker process ends the process
+when the parent dies, however the parent dies.
 """
 
 from __future__ import annotations
@@ -12,25 +19,20 @@ import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from itertools import repeat
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import die_with_parent
-from nmt_cli.search.contract import Engine
+from nmt_cli.search.contract import Engine, Hypothesis, Request, SearchOptions
 
-
-@dataclass(frozen=True)
-class Job:
-    """A call of engine.translate or engine.score."""
-
-    method: str
-    batch: Sequence[Any]
-    option: Any
+Pair = tuple[Sequence[int], Sequence[int]]  # ids of a source and of its target
 
 
 class Workers:
+    """Several threads may call `translate` and `score` at the same time."""
+
     def __init__(self, engine: Engine, count: int, processes: bool) -> None:
         self.engine = engine
         self.name = f"{engine.name}, {count} worker" + "s" * (count > 1)
@@ -39,47 +41,51 @@ class Workers:
         self.pool: Executor
         if self.processes:
             context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
-            self.pool = ProcessPoolExecutor(count, context, _adopt, (engine,))
+            self.pool = ProcessPoolExecutor(count, context, _start_process, (engine,))
             others = multiprocessing.active_children()
-            self.pool.submit(int).result()  # forked now, before there are threads
+            # The first job starts the processes. Start them now, because a fork is safe only without other threads.
+            self.pool.submit(int).result()
             self.children = [child for child in multiprocessing.active_children() if child not in others]
         else:
-            # An engine with replicas has a queue too: while one batch becomes Python objects, the next is searched.
+            # Two threads for each replica: one converts its results to Python objects while the other's batch is
+            # translated.
             self.pool = ThreadPoolExecutor(1 if processes else 2 * count)
 
-    def run(self, jobs: Sequence[Job]) -> list[Any]:
-        """Results of all jobs. Several threads may ask at once."""
+    def translate(self, batches: Sequence[Sequence[Request]], options: SearchOptions) -> list[list[list[Hypothesis]]]:
+        """engine.translate(batch, options) for each batch."""
+        return self._map("translate", batches, options)
+
+    def score(self, batches: Sequence[Sequence[Pair]], alpha: float) -> list[list[Hypothesis]]:
+        """engine.score(batch, alpha) for each batch."""
+        return self._map("score", batches, alpha)
+
+    def _map(self, method: str, batches: Sequence[Any], option: object) -> list[Any]:
         try:
             if self.processes:
-                return list(self.pool.map(_in_process, jobs))
-            return list(self.pool.map(lambda job: _do(self.engine, job), jobs))
+                return list(self.pool.map(_call_engine, repeat(method), batches, repeat(option)))
+            return list(self.pool.map(getattr(self.engine, method), batches, repeat(option)))
         except BrokenExecutor:
-            raise NmtError("a worker died, perhaps for lack of memory", "try --workers 1") from None
+            raise NmtError("a worker process died; the machine may have run out of memory", "use --workers 1") from None
 
     def close(self) -> None:
-        """Drop what is not done; nobody wants it any more."""
+        """Stop the workers at once. Batches that are not finished are dropped."""
         self.pool.shutdown(wait=False, cancel_futures=True)
         for child in self.children:
             child.terminate()
         for child in self.children:
-            child.join(1)  # only then is its memory known
+            child.join(1)  # getrusage counts the memory of a child only after the join
 
 
-_engine: Engine | None = None
+_engine: Engine | None = None  # the engine of this worker process
 
 
-def _adopt(engine: Engine) -> None:
+def _start_process(engine: Engine) -> None:
     global _engine
     _engine = engine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's own word for it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent()
 
 
-def _in_process(job: Job) -> Any:
-    assert _engine is not None
-    return _do(_engine, job)
-
-
-def _do(engine: Engine, job: Job) -> Any:
-    return getattr(engine, job.method)(job.batch, job.option)
+def _call_engine(method: str, batch: object, option: object) -> Any:
+    return getattr(_engine, method)(batch, option)

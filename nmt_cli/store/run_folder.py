@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import read_json, replace_file
+from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe, recipe_tables
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, checkpoints, without_paths
-from nmt_cli.text.lines import read_lines
-
-Entry = dict[str, Any]  # a line of log.jsonl: kind, step, and figures
 
 # Keys of [train] that may change between two sessions: they end, watch or place a run, but do not shape it.
 _FREE = {
@@ -133,50 +127,3 @@ def _move(here: Path, there: Path) -> None:
                 shutil.copy2(here / name, there / name)
             else:
                 (here / name).rename(there / name)
-
-
-class Log:
-    """log.jsonl: appended line by line; what a killed session wrote beyond its last checkpoint is taken back."""
-
-    def __init__(self, run: Path, step: int, tensorboard: bool) -> None:
-        path = run / "log.jsonl"
-        entries = [entry for entry in read_log(run) if entry["step"] <= step]
-        replace_file(path, "".join(json.dumps(entry) + "\n" for entry in entries))
-        self.stream = path.open("a", encoding="utf-8", newline="\n")
-        self.board = _board(run, step) if tensorboard else None
-
-    def write(self, entry: Entry) -> None:
-        self.stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
-        self.stream.flush()
-        if self.board is not None and entry["kind"] in ("train", "valid"):
-            for key, value in entry.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{entry['kind']}/{key}", value, entry["step"])
-
-    def sync(self) -> None:
-        os.fsync(self.stream.fileno())
-
-    def close(self) -> None:
-        self.stream.close()
-        if self.board is not None:
-            self.board.close()
-
-
-def _board(run: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise NmtError("train.tensorboard = true needs TensorBoard", "pip install 'nmt-cli[tensorboard]'") from None
-    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)  # what a killed session wrote beyond, too
-
-
-def read_log(run: Path) -> list[Entry]:
-    """The entries of a run's log; a last line that a kill cut short is none."""
-    path = run / "log.jsonl"
-    entries: list[Entry] = []
-    for line in read_lines(path) if path.exists() else ():
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            break
-    return entries

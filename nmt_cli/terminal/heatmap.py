@@ -1,7 +1,7 @@
-"""Matrices as characters, for `nmt inspect`: pure functions from numbers and words to text.
+"""Draw matrices as characters, for `nmt inspect` and `nmt ladder`: pure functions from numbers and words to text.
 
-A number becomes a shade: of ASCII characters, of Unicode blocks or of a background colour. Words are measured in the
-cells that a terminal gives them, two for Chinese or an emoji, so that columns stay columns.
+A number becomes a shade: an ASCII character, a Unicode block or a background color. Widths are counted in terminal
+cells, because a Chinese character or an emoji takes two, so that columns stay aligned.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-Ink = Literal["ascii", "blocks", "colour"]
+Ink = Literal["ascii", "blocks", "color"]
 
 _RAMPS = {"ascii": " .:-=+*#%@", "blocks": " ░▒▓█"}
-# Viridis: even steps for the eye, also for eyes that see fewer colours, and it prints well in grey.
+# Viridis: its steps look even, also to color-blind eyes and in gray print.
 _VIRIDIS = ((68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142), (31, 158, 137), (53, 183, 121),
             (110, 206, 88), (181, 222, 43), (253, 231, 37))  # fmt: skip
 
-_LONGEST = 14  # cells of a word at the head of a column
-_SHORTEST = 3  # cells of a column
+_WIDEST_COLUMN = 14  # cells; a longer word above a column is cut
+_NARROWEST_COLUMN = 3
 
 
-def ink_of(console: Console, ascii_only: bool) -> Ink:
-    """How to shade here: in 256 colours or more, else in blocks; in ASCII if asked, or on a dumb terminal."""
+def ink_of(console: Console, ascii_only: bool, to_file: bool = False) -> Ink:
+    """Colors on a terminal with 256 or more, blocks elsewhere; ASCII on a dumb terminal or if asked for."""
     if ascii_only or console.is_dumb_terminal:
         return "ascii"
-    colours = console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
-    return "colour" if colours else "blocks"
+    terminal = console.is_terminal and not to_file
+    return "color" if terminal and not console.no_color and console.color_system in ("256", "truecolor") else "blocks"
 
 
 def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink) -> Text:
-    """weights (R,C), none negative, with the words of the rows on the left and those of the columns above.
+    """weights (R,C), none negative. The words of the rows stand on the left, the words of the columns above.
 
-    Columns that do not fit into the width follow below, under a heading of their own.
+    Columns that do not fit into the width follow below, under their own heading.
     """
     margin = _margin(rows, width)
     room = max(1, width - margin - 1)
-    widths = [min(room, max(_SHORTEST, min(_LONGEST, cell_len(word)))) for word in columns]
+    widths = [min(room, max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, cell_len(word)))) for word in columns]
     top = float(weights.max(initial=0.0))
     drawn = Text()
     for page in _pages(widths, room):
@@ -63,11 +63,14 @@ def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], wi
 def grid(
     maps: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink
 ) -> Text:
-    """Several small maps of the same words under their titles, as many beside each other as fit; shades compare."""
+    """Several small maps of the same words, each under its title, as many side by side as fit.
+
+    A shade means the same weight in all maps.
+    """
     margin = min(10, _margin(rows, width))
     room = max(1, width - margin - 1)
-    cell = 2 if 2 * len(columns) <= room else 1
-    most = max(1, room // cell)  # columns of a map
+    cell = 2 if 2 * len(columns) <= room else 1  # cells of a column
+    most = max(1, room // cell)  # columns that fit into one map
     top = max(float(weights.max(initial=0.0)) for _, weights in maps)
     drawn = Text()
     for start in range(0, len(columns), most):
@@ -75,12 +78,12 @@ def grid(
         if most < len(columns):
             drawn.append(f"{part.start + 1}-{part.stop} of {len(columns)}\n\n", "dim")
         wide = min(room, max(cell * len(columns[part]), *(cell_len(title) for title, _ in maps)))
-        beside = max(1, (room + 2) // (wide + 2))
-        for first in range(0, len(maps), beside):
-            group = maps[first : first + beside]
+        per_line = max(1, (room + 2) // (wide + 2))  # maps side by side
+        for first in range(0, len(maps), per_line):
+            group = maps[first : first + per_line]
             drawn.append(" " * margin + "".join(" " + fit(title, wide + 1) for title, _ in group) + "\n", "bold")
-            heads = "".join(fit(word[:1], cell) for word in columns[part])
-            drawn.append(" " * margin + "".join(" " + fit(heads, wide + 1) for _ in group) + "\n", "dim")
+            initials = "".join(fit(word[:1], cell) for word in columns[part])
+            drawn.append(" " * margin + "".join(" " + fit(initials, wide + 1) for _ in group) + "\n", "dim")
             for r, word in enumerate(rows):
                 drawn.append(fit(word, margin, right=True), "dim")
                 for place, (_, weights) in enumerate(group):
@@ -93,9 +96,9 @@ def grid(
 
 
 def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> Text:
-    """A matrix of any sign, (R,C), without words: a line to a row, columns at even distances if there are too many.
+    """values (R,C) of any sign, without words: one line for each row, with its number.
 
-    Rows are numbered; what the ends of a row mean is written below.
+    If not all columns fit, columns at even distances are drawn. `left` and `right` label the two ends of the rows.
     """
     margin = len(str(len(values)))
     count = min(values.shape[1], max(1, width - margin - 1))
@@ -113,16 +116,16 @@ def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> T
 
 
 def legend(low: float, high: float, ink: Ink) -> Text:
-    """What the lightest and the darkest shade mean."""
+    """The scale of shades between its lowest and its highest value."""
     drawn = Text(f"{low:.2g} ", style="dim")
-    steps = len(_VIRIDIS) if ink == "colour" else len(_RAMPS[ink])
+    steps = len(_VIRIDIS) if ink == "color" else len(_RAMPS[ink])
     for step in range(steps):
         _shade(drawn, step / (steps - 1), 2, ink)
     return drawn.append(f" {high:.2g}", "dim")
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
-    """Exactly so many cells: padded, or cut with an ellipsis."""
+    """The text in exactly `width` cells: padded, or cut with an ellipsis."""
     if cell_len(text) > width:
         text = set_cell_size(text, width - 1).rstrip() + "…" if width > 1 else set_cell_size(text, width)
     gap = " " * (width - cell_len(text))
@@ -130,9 +133,9 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 
 def _shade(drawn: Text, share: float, width: int, ink: Ink, figure: str = "") -> None:
-    """Append a cell; share goes from 0 to 1. Colours leave room for a figure; where it would be 0 it is left out."""
+    """Append a shade for a share from 0 to 1, `width` cells wide. In color, the figure stands on it, unless it is 0."""
     share = min(1.0, max(0.0, float(share)))
-    if ink == "colour":
+    if ink == "color":
         shown = figure.center(width) if figure != "0" and len(figure) < width else " " * width
         drawn.append(shown, Style(bgcolor=_viridis(share), color="black" if share > 0.6 else "bright_white"))
     else:
@@ -148,12 +151,12 @@ def _viridis(share: float) -> Color:
 
 
 def _margin(rows: Sequence[str], width: int) -> int:
-    """Cells of the words on the left: a third of the width at most."""
-    return max(1, min(_LONGEST + 6, width // 3, max(map(cell_len, rows), default=1)))
+    """Cells for the words on the left: at most a third of the width."""
+    return max(1, min(_WIDEST_COLUMN + 6, width // 3, max(map(cell_len, rows), default=1)))
 
 
 def _pages(widths: Sequence[int], room: int) -> list[range]:
-    """Columns that fit beside each other, each with a space before it."""
+    """Split the columns into groups that fit side by side, each column with a space before it."""
     cuts, used = [0], 0
     for c, width in enumerate(widths):
         if used and used + 1 + width > room + 1:
@@ -164,7 +167,7 @@ def _pages(widths: Sequence[int], room: int) -> list[range]:
 
 
 def _trimmed(drawn: Text) -> Text:
-    """Without spaces at the ends of lines, unless they have a colour."""
+    """Without spaces at the ends of lines, unless they have a background color."""
     lines = drawn.split("\n", allow_blank=True)
     for line in lines:
         if not any(isinstance(span.style, Style) for span in line.spans):

@@ -1,4 +1,4 @@
-"""Small plots in characters, for terminals and text files: pure functions from numbers to strings."""
+"""Draw small plots with characters, for terminals and text files: pure functions from numbers to strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RISING = " ▁▂▃▄▅▆▇█"
 
 
 def bar(value: float, largest: float, width: int) -> str:
-    """A horizontal bar, to an eighth of a character; anything above zero shows."""
+    """A horizontal bar, exact to an eighth of a character. A value above zero is always visible."""
     if value <= 0 or largest <= 0:
         return ""
     eighths = max(1, round(value / largest * width * 8))
@@ -18,7 +18,7 @@ def bar(value: float, largest: float, width: int) -> str:
 
 
 def curve(values: Sequence[float], width: int, height: int, low: float | None = None) -> list[str]:
-    """A filled curve of `height` lines, top first; the values are spread over `width` columns."""
+    """A filled curve of `height` lines, top line first. The values are spread over `width` columns."""
     if not values:
         return []
     columns = resample(values, width)
@@ -29,7 +29,7 @@ def curve(values: Sequence[float], width: int, height: int, low: float | None = 
 
 
 def resample(values: Sequence[float], count: int) -> list[float]:
-    """`count` values at even distances, first and last included: some of them, or some twice."""
+    """`count` values at even distances, first and last included. Values are left out or repeated as needed."""
     if count <= 1 or len(values) <= 1:
         return list(values[:1])
     return [values[round(index * (len(values) - 1) / (count - 1))] for index in range(count)]
@@ -38,20 +38,20 @@ def resample(values: Sequence[float], count: int) -> list[float]:
 def framed(
     values: Sequence[float], width: int, height: int, left: str, right: str, form: str = "{:.3g}", low: float = 0.0
 ) -> str:
-    """A curve with its peak and foot on the left margin, and what the ends of its axis mean below."""
-    top, foot = form.format(max(values)), form.format(low)
-    margin = max(len(top), len(foot))
+    """A curve with its highest and lowest value on the left. `left` and `right` label the two ends of its axis."""
+    top, bottom = form.format(max(values)), form.format(low)
+    margin = max(len(top), len(bottom))
     lines = curve(values, width - margin - 2, height, low)
-    labels = [top, *[""] * (height - 2), foot]
+    labels = [top, *[""] * (height - 2), bottom]
     drawn = [f"{label:>{margin}} │{line.rstrip()}" for label, line in zip(labels, lines, strict=True)]
     gap = max(1, len(lines[0]) - len(left) - len(right))
     return "\n".join([*drawn, f"{'':>{margin}} └{'─' * len(lines[0])}", f"{'':>{margin}}  {left}{' ' * gap}{right}"])
 
 
 def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
-    """A histogram by single values as at most `most` + 1 bins (from, to, count) of equal round width.
+    """Merge a histogram of single values into at most `most` + 1 bins (from, to, count) of equal, round width.
 
-    The last bin takes the tail: 1 % of the items must not squeeze the other 99 into one bar.
+    The last bin holds the tail, at most 1 % of the items, which would else squeeze all others into one bar.
     """
     below = list(accumulate(histogram))
     edge = next(length for length, count in enumerate(below) if count >= 0.99 * below[-1])
@@ -62,16 +62,16 @@ def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
 
 
 def bin_label(low: int, high: int, longest: int) -> str:
-    """3, 1-5, or 41+ for the bin that holds the longest."""
+    """3, 1-5, or 41+ for the last bin."""
     if low == high:
         return str(low)
     return f"{low}+" if high >= longest - 1 else f"{low}-{high}"
 
 
-# What the drawings of this toolkit are made of, and what looks like it in ASCII.
+# The characters of all drawings, and an ASCII character that looks like each.
 _ASCII = str.maketrans("░▒▓█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─├●■×…", ".:*#_..::||...:###|+-|*#x~")
 
 
 def to_ascii(drawn: str) -> str:
-    """A drawing for terminals and fonts that have no blocks."""
+    """The same drawing for a terminal or font without block characters."""
     return drawn.translate(_ASCII)

@@ -84,7 +84,7 @@ def can_help() -> bool:
     return dist.is_available() and dist.is_gloo_available()
 
 
-def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World], None]) -> None:
+def with_helpers(size: int, lead: Callable[[World], T], help: Callable[[World], object]) -> T:
     """lead(world) here and help(world), which is pickled, in size - 1 other processes of this machine.
 
     A helper says nothing and writes nothing, so that it may be killed at any time. When one fails, what it would have
@@ -112,7 +112,7 @@ def with_helpers(size: int, lead: Callable[[World], None], help: Callable[[World
             raise _gone(helpers)
         try:
             _meet(world, store)
-            lead(world)
+            return lead(world)
         except RuntimeError as error:
             if "gloo" not in str(error):
                 raise
@@ -161,7 +161,7 @@ def _gone(helpers: list[_Helper]) -> NmtError:
     return NmtError(f"a helping process is gone: {why}", hint)
 
 
-def _help(job: Callable[[World], None], world: World, store: str, speaker: Connection) -> None:
+def _help(job: Callable[[World], object], world: World, store: str, speaker: Connection) -> None:
     die_with_parent()
     try:
         speaker.send("")

@@ -1,9 +1,8 @@
-"""What a person sees of `nmt train`: a living line on a terminal, plain lines elsewhere, a summary at the end."""
+"""What a person sees of `nmt train`: a line that changes on a terminal, plain lines elsewhere, a summary at the end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -11,24 +10,24 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.run_folder import Entry, read_log
+from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import framed
+from nmt_cli.training.events import AlreadyFinished, Event, Step, Stopping, Validating
 
-_PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+_SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
 
 class TrainingScreen:
-    """Takes the trainer's entries and shows them. The living line goes to stderr, the summary to stdout."""
+    """Shows the events of a session. The changing line goes to stderr, the summary to stdout."""
 
-    def __init__(self, recipe: Recipe, summarise: bool = True) -> None:
-        self.recipe, self.summarise = recipe, summarise
+    def __init__(self, recipe: Recipe, summarize: bool = True) -> None:
+        self.recipe, self.summarize = recipe, summarize
         self.console = messages()
-        self.signal = 0
-        self.latest: Entry = {}
+        self.step: Step | None = None
+        self.train: Train | None = None
         self.best = ""
-        self.began = time.monotonic()
-        self.printed = 0.0
+        self.last_plain_line = 0.0
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> TrainingScreen:
@@ -37,108 +36,119 @@ class TrainingScreen:
     def __exit__(self, *error: object) -> None:
         self.live.stop()
 
-    def watch(self, entry: Entry) -> None:
-        show: Callable[[Entry], None] = getattr(self, f"on_{entry['kind']}")
-        show(entry)
+    def watch(self, event: Event) -> None:
+        match event:
+            case Start():
+                self.show_start(event)
+            case Step():
+                self.step = event
+                if self.console.is_terminal:
+                    self.live.update(self.line(event))
+            case Train():
+                self.show_train(event)
+            case Validating():
+                self.show_briefly(f"step {event.step:,}  validating ...")
+            case Valid():  # an Average is a Valid too
+                self.show_validation(event)
+            case Note():
+                self.say(event.text)
+            case Stopping():
+                self.show_briefly("stopping after this update; Ctrl-C again quits at once")
+            case AlreadyFinished():
+                self.show_already_finished(event)
+            case End():
+                self.show_end(event)
 
-    def on_start(self, entry: Entry) -> None:
-        if self.console.is_terminal:  # not sooner: of several processes only the leader has anything to show
-            self.live.start()
-        if entry["best_bleu"] is not None:
-            self.best = f"  best {entry['best_bleu']:.2f}"
-        verb = f"going on from step {entry['step']:,}" if entry["resumed"] else "training"
-        threads = f"{entry['threads']} thread" + "s" * (entry["threads"] > 1)
-        if entry["processes"] > 1:
-            threads = f"{entry['processes']} processes of {threads}"
-        self.say(
-            f"{verb} in {entry['run']}: {entry['family']}, {entry['parameters']:,} parameters, "
-            f"{entry['pairs']:,} pairs, {entry['valid']:,} validation lines"
-        )
-        self.say(f"{entry['device']}, {threads}, {entry['precision']}: {entry['reason']}")
-
-    def on_step(self, entry: Entry) -> None:
-        self.latest = {**self.latest, **entry}
+    def show_start(self, start: Start) -> None:
         if self.console.is_terminal:
-            self.live.update(self.line())
+            self.live.start()
+        if start.best_bleu is not None:
+            self.best = f"  best {start.best_bleu:.2f}"
+        verb = f"continuing from step {start.step:,}" if start.resumed else "training"
+        threads = f"{start.threads} thread" + "s" * (start.threads > 1)
+        if start.processes > 1:
+            threads = f"{start.processes} processes of {threads}"
+        self.say(
+            f"{verb} in {start.run}: {start.family}, {start.parameters:,} parameters, "
+            f"{start.pairs:,} pairs, {start.valid_lines:,} validation lines"
+        )
+        self.say(f"{start.device}, {threads}, {start.precision}: {start.precision_reason}")
 
-    def on_train(self, entry: Entry) -> None:
-        self.latest = {**self.latest, **entry}
+    def show_train(self, train: Train) -> None:
+        self.train = train
         now = time.monotonic()
-        if not self.console.is_terminal and now - self.printed >= _PLAIN_EVERY:
-            self.printed = now
-            self.console.print(self.line(), soft_wrap=True)
+        if not self.console.is_terminal and now - self.last_plain_line >= _SECONDS_BETWEEN_PLAIN_LINES:
+            self.last_plain_line = now
+            self.console.print(self.line(Step(train.step, train.epoch, train.loss)), soft_wrap=True)
 
-    def on_validating(self, entry: Entry) -> None:
-        self.update(f"step {entry['step']:,}  validating ...")
-
-    def on_stopping(self, entry: Entry) -> None:
-        self.update("stopping after this update; Ctrl-C again quits at once")
-
-    def on_valid(self, entry: Entry, name: str = "valid") -> None:
-        figures = f"step {entry['step']:,}  {name}"
-        if "loss" in entry:
-            figures += f"  loss {entry['loss']:.3f}  ppl {entry['ppl']:.2f}"
-            figures += f"  BLEU {entry['bleu']:.2f}  chrF {entry['chrf']:.2f}"
-        figures += f"  ({entry['lines']:,} lines, {entry['seconds']:.1f} s)"
-        if entry["best"]:
-            self.best = f"  best {entry['bleu']:.2f}" if "bleu" in entry else ""
+    def show_validation(self, valid: Valid) -> None:
+        name = f"average of {len(valid.checkpoints)} checkpoints" if isinstance(valid, Average) else "valid"
+        figures = f"step {valid.step:,}  {name}"
+        if valid.loss is not None:
+            figures += f"  loss {valid.loss:.3f}  ppl {valid.ppl:.2f}  BLEU {valid.bleu:.2f}  chrF {valid.chrf:.2f}"
+        figures += f"  ({valid.lines:,} lines, {valid.seconds:.1f} s)"
+        if valid.best:
+            self.best = "" if valid.bleu is None else f"  best {valid.bleu:.2f}"
             figures += "  best so far"
         self.say(figures)
 
-    def on_average(self, entry: Entry) -> None:
-        self.on_valid(entry, f"average of {len(entry['of'])} checkpoints")
-
-    def on_note(self, entry: Entry) -> None:
-        self.say(entry["text"])
-
-    def on_end(self, entry: Entry) -> None:
-        self.signal = entry.get("signal", 0)
-        run = self.recipe.run_folder
+    def show_already_finished(self, finished: AlreadyFinished) -> None:
         self.live.stop()
-        if not self.summarise and not self.signal:
-            self.say(f"finished: {entry['reason']}")
+        if not self.summarize:
+            self.say(f"finished: {finished.reason}")
             return
-        if entry.get("already"):
-            self.say(
-                f"finished before: {entry['reason']}. --force starts again; a schedule that knows no end "
-                "(inverse_sqrt, constant), or one in minutes, goes on if its limit is raised"
-            )
-        elif self.signal:
-            self.say(f"stopped at step {entry['step']:,} and saved; the same command goes on")
-            return
-        output().print(summary(read_log(run), entry["reason"]))
-        self.say(f"\nmodel in {run / 'model'}, every figure in {run / 'log.jsonl'}")
+        self.say(
+            f"already finished: {finished.reason}. To train longer, raise the limit; that works with train.minutes and "
+            "with train.schedule = inverse_sqrt or constant. --force starts again."
+        )
+        self.show_summary(finished.reason)
+
+    def show_end(self, end: End) -> None:
+        self.live.stop()
+        if end.signal:
+            self.say(f"stopped at step {end.step:,} and saved; the same command continues")
+        elif self.summarize:
+            self.show_summary(end.reason)
+        else:
+            self.say(f"finished: {end.reason}")
+
+    def show_summary(self, reason: str) -> None:
+        run = self.recipe.run_folder
+        output().print(summary(read_log(run), reason))
+        self.say(f"\nmodel in {run / 'model'}, all figures in {run / 'log.jsonl'}")
         self.say(f"next: echo 'Some text.' | nmt translate {run}")
         self.say(f"      nmt translate {run} TEST | nmt score - --ref REFERENCE")
         self.say(f"      nmt inspect {run} 'Some text.'")
 
     def say(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)  # a terminal's own wrapping cuts words
+        # Rich wraps at words on a terminal; elsewhere a message stays on one line.
+        self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
 
-    def update(self, text: str) -> None:
+    def show_briefly(self, text: str) -> None:
         if self.console.is_terminal:
             self.live.update(Text(text, style="dim"))
 
-    def line(self) -> Text:
-        latest, settings = self.latest, self.recipe.train
-        total = f"/{settings.steps:,}" if settings.steps else ""
-        parts = {"step": f"step {latest['step']:,}{total}", "epoch": f"epoch {latest['epoch']:.2f}"}
-        parts["loss"] = f"loss {latest['loss']:.3f}"
-        if "lr" in latest:
-            parts["lr"] = f"lr {latest['lr']:.1e}"
-            parts["speed"] = f"{latest['tokens_per_second']:,.0f} tok/s"
-            parts["padding"] = f"pad {latest['padding']:.1%}"
-        if eta := self.remaining():
-            parts["eta"] = f"ETA {eta}"
-        for name in ("padding", "lr", "epoch"):  # what a narrow terminal can do without
+    def line(self, step: Step) -> Text:
+        """The line that changes: `step 40/300  epoch 1.50  loss 2.345  lr 1.0e-03  ...  best 12.34`."""
+        total = f"/{self.recipe.train.steps:,}" if self.recipe.train.steps else ""
+        parts = {"step": f"step {step.step:,}{total}", "epoch": f"epoch {step.epoch:.2f}"}
+        parts["loss"] = f"loss {step.loss:.3f}"
+        if self.train is not None:
+            parts["lr"] = f"lr {self.train.lr:.1e}"
+            parts["speed"] = f"{self.train.tokens_per_second:,.0f} tok/s"
+            parts["padding"] = f"pad {self.train.padding:.1%}"
+            if self.train.budget_used:
+                parts["eta"] = f"ETA {remaining(self.train)}"
+        for least_needed in ("padding", "lr", "epoch"):
             if self.console.is_terminal and len("  ".join(parts.values()) + self.best) > self.console.width:
-                parts.pop(name, None)
+                parts.pop(least_needed, None)
         return Text("  ".join(parts.values()) + self.best, no_wrap=True, overflow="ellipsis")
 
-    def remaining(self) -> str:
-        """By the budget that is used up first; early stopping cannot be foreseen."""
-        spent = self.latest.get("spent", 0.0)
-        return duration(60 * self.latest["minutes"] * (1 - min(1.0, spent)) / spent) if spent else ""
+
+def remaining(train: Train) -> str:
+    """Time until the first limit is reached. Early stopping cannot be foreseen."""
+    used = min(1.0, train.budget_used)
+    return duration(60 * train.minutes * (1 - used) / used)
 
 
 def duration(seconds: float) -> str:
@@ -149,37 +159,30 @@ def duration(seconds: float) -> str:
 
 def summary(log: list[Entry], reason: str) -> RenderableType:
     """The whole run, over all its sessions."""
-    trained = [entry for entry in log if entry["kind"] == "train"]
-    validated = [entry for entry in log if entry["kind"] in ("valid", "average") and "bleu" in entry]
-    parts: list[RenderableType] = []
+    trained = [entry for entry in log if isinstance(entry, Train)]
+    validated = [entry for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
-    table.add_row("stopped", reason)
+    table.add_row("stopped", Text(reason))
     if trained:
         last = trained[-1]
-        table.add_row(
-            "trained", f"{last['step']:,} steps, {last['epoch']:.1f} epochs, {last['tokens']:,} target tokens"
-        )
-        table.add_row(
-            "time", f"{duration(60 * last['minutes'])}, {last['tokens'] / 60 / last['minutes']:,.0f} tokens/s overall"
-        )
-        table.add_row("compute", f"{last['flops']:.2e} FLOPs, {last['memory_mb']:,.0f} MB at most")
+        table.add_row("trained", f"{last.step:,} steps, {last.epoch:.1f} epochs, {last.tokens:,} target tokens")
+        seconds = 60 * last.minutes
+        table.add_row("time", f"{duration(seconds)}, {last.tokens / seconds:,.0f} tokens/s overall")
+        table.add_row("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most")
     if validated:
-        # The last of the best ones: values by different metrics cannot be compared.
-        best = next((entry for entry in reversed(validated) if entry.get("best")), validated[-1])
-        table.add_row(
-            "best",
-            f"BLEU {best['bleu']:.2f}, chrF {best['chrf']:.2f}, loss {best['loss']:.3f} at step {best['step']:,}",
-        )
-        table.add_row("", Text(f"{best['signature']}, {best['lines']:,} validation lines", style="dim"))
-    parts.append(table)
+        best = best_validation(validated) or validated[-1]
+        figures = f"BLEU {best.bleu:.2f}, chrF {best.chrf:.2f}, loss {best.loss:.3f} at step {best.step:,}"
+        table.add_row("best", figures)
+        table.add_row("", Text(f"{best.signature}, {best.lines:,} validation lines", style="dim"))
+    parts: list[RenderableType] = [table]
     if len(trained) > 3:
-        losses = [entry["loss"] for entry in trained]
-        end = f"step {trained[-1]['step']:,}"
+        losses = [entry.loss for entry in trained]
+        end = f"step {trained[-1].step:,}"
         parts += ["", Text("training loss"), Text(framed(losses, 60, 5, "", end, "{:.2f}", low=0.9 * min(losses)))]
-    if len(validated) > 1:
-        bleus = [entry["bleu"] for entry in validated]
-        end = f"step {validated[-1]['step']:,}"
+    bleus = [entry.bleu for entry in validated if entry.bleu is not None]
+    if len(bleus) > 1:
+        end = f"step {validated[-1].step:,}"
         parts += ["", Text("validation BLEU"), Text(framed(bleus, 60, 5, "", end, "{:.1f}"))]
     return Group(*parts)

@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,35 +27,33 @@ from nmt_cli.data.batches import Batch, BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import exclusive, new_folder, replace_file
-from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_device, choose_precision, out_of_memory
+from nmt_cli.model.flops import training_flops
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
+from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Valid, best_validation, open_log, read_log
+from nmt_cli.store.log import Train as TrainEntry
 from nmt_cli.store.model_folder import CTRANSLATE2, find_model
 from nmt_cli.store.run_folder import (
-    Entry,
-    Log,
     as_prepared,
     check_same,
     data_fingerprint,
     put_back,
-    read_log,
     replaced_run,
 )
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.distributed import World
+from nmt_cli.training.events import AlreadyFinished, Event, Step, Stopping, Validating, Watch
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.malloc import keep_freed_memory
 from nmt_cli.training.optimizer import make_optimizers
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.validation import Validation
-
-Watch = Callable[[Entry], None]
 
 NON_FINITE_IN_A_ROW = 10
 SCALE_UP_AFTER = 2000  # good updates in fp16
@@ -62,7 +61,17 @@ _WIDE = 512
 _SHARE = 2048  # tokens of a batch that are worth a process of their own (docs/performance.md)
 
 
-def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) -> None:
+@dataclass(frozen=True)
+class Result:
+    """How a session ended."""
+
+    run: Path
+    reason: str  # the limit that was reached, or the name of the signal
+    signal: int  # number of the signal that stopped the session; 0 if the run is finished
+    best: Valid | None  # the validation of the weights in RUN/model
+
+
+def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) -> Result:
     """Train in recipe.run_folder, or go on there; everything worth telling goes to `watch` as it happens."""
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device.type == "cuda")
@@ -72,9 +81,8 @@ def train(recipe: Recipe, start_from: Path | None, force: bool, watch: Watch) ->
     try:
         if size > 1:
             data_fingerprint(recipe)  # complain before processes are started
-            distributed.with_helpers(size, partial(job, watch), partial(job, _nobody))
-        else:
-            job(watch, world)
+            return distributed.with_helpers(size, partial(job, watch), partial(job, _nobody))
+        return job(watch, world)
     finally:
         distributed.leave(world)
         torch.set_num_threads(threads)
@@ -88,7 +96,7 @@ def session(
     threads: int,
     watch: Watch,
     world: World,
-) -> None:
+) -> Result:
     """What each process does."""
     torch.set_num_threads(threads)
     with ExitStack() as stack:
@@ -108,7 +116,8 @@ def session(
             distributed.mark("forced", world)
         if trainer.log is not None:
             stack.callback(trainer.log.close)
-        trainer.fit()
+        reason, stopped_by = trainer.fit()
+        return Result(recipe.run_folder, reason, stopped_by, best_validation(read_log(recipe.run_folder)))
 
 
 def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
@@ -134,7 +143,7 @@ def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
         )
 
 
-def _nobody(entry: Entry) -> None:
+def _nobody(event: Event) -> None:
     """Who watches a helping process."""
 
 
@@ -209,10 +218,10 @@ class Trainer:
         self.stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
 
         # 3. The folder and the log.
-        self.log: Log | None = None
+        self.log: LogWriter | None = None
         self.ended = False  # a run that has spent its budget may still have been killed before its last words
         if world.leader:
-            self.ended = any(entry["kind"] == "end" and not entry.get("signal") for entry in read_log(self.run)[-2:])
+            self.ended = any(isinstance(entry, End) and not entry.signal for entry in read_log(self.run)[-2:])
             best = self.run / "checkpoints" / f"step-{self.state.best_step}"
             if best.exists():
                 checkpoint.point(self.run, "best", best)  # ... or between a checkpoint and its name
@@ -220,7 +229,8 @@ class Trainer:
             if not saved or not (self.run / "vocab").exists():
                 with new_folder(self.run / "vocab") as aside:
                     shutil.copytree(recipe.prepared_folder / "vocab", aside, dirs_exist_ok=True)
-            self.log = Log(self.run, self.state.step, self.settings.tensorboard)
+            board = tensorboard(self.run, self.state.step) if self.settings.tensorboard else None
+            self.log = open_log(self.run, self.state.step, board)
         self.session_began = time.perf_counter()
         self.seconds_before = self.state.seconds
         self.window_began = self.now()
@@ -249,7 +259,7 @@ class Trainer:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
-    def fit(self) -> None:
+    def fit(self) -> tuple[str, int]:
         self.emit(self.introduction())
         for text in self.overruled:
             self.note(text)
@@ -262,8 +272,9 @@ class Trainer:
         self.state.processes = self.world.size
         reason, ended = self.reason_to_stop(), distributed.from_leader(self.ended, self.world)
         if reason and ended:
-            self.emit({"kind": "end", "reason": reason, "already": True})
-            return
+            self.watch(AlreadyFinished(reason))
+            self.emit(End(self.state.step, reason, 0), shown=False)
+            return reason, 0
         self.check_yardstick()
         with self.interruptions():
             while not (reason or self.signal):
@@ -284,8 +295,10 @@ class Trainer:
             if reason and self.world.leader and (self.run / "model").exists():
                 self.export()
         stopped_by = self.signal or self.wish  # a wish may come while the last weights are measured and saved
-        self.emit({"kind": "end", "reason": reason or signal.Signals(stopped_by).name, "signal": stopped_by})
+        reason = reason or signal.Signals(stopped_by).name
+        self.emit(End(self.state.step, reason, stopped_by))
         distributed.from_leader(None, self.world)  # nobody leaves while the leader writes
+        return reason, stopped_by
 
     def check_yardstick(self) -> None:
         """A best by another metric, or on other lines, cannot be compared with: the best model is measured anew."""
@@ -295,7 +308,7 @@ class Trainer:
             known = self.valid is not None and distributed.from_leader(model.exists(), self.world)
             weights = checkpoint.load_tensors(model) if known else {}
             weights = {name: tensor.to(self.compute.device) for name, tensor in weights.items()}
-            state.best, state.stale = self.measure(weights)["value"] if known else None, 0
+            state.best, state.stale = self.measure(weights).value if known else None, 0
         state.yardstick = now
 
     def reason_to_stop(self) -> str:
@@ -347,7 +360,7 @@ class Trainer:
             window.tokens, window.filled = window.tokens + tokens, window.filled + tokens + source_tokens
             window.cells, window.updates = window.cells + cells, window.updates + 1
         state.seconds = self.now()
-        self.watch({"kind": "step", "step": step, "loss": loss / tokens, "tokens": tokens, "epoch": self.stream.epochs})
+        self.watch(Step(step, self.stream.epochs, loss / tokens))
         return late or step % settings.valid_every == 0
 
     def facts(self, batches: list[Batch]) -> tuple[int, int, int, bool, float, bool]:
@@ -470,35 +483,45 @@ class Trainer:
         entry, state = self.measure(self.averaged), self.state
         better = self.is_better(entry)
         if better:
-            state.best, state.best_step, state.stale = entry["value"], state.step, 0
+            state.best, state.best_step, state.stale = entry.value, state.step, 0
         else:
             state.stale += 1
         state.validated, state.validated_at = state.step, self.now()
-        self.emit({"kind": "valid", **entry, "best": better})
+        self.emit(replace(entry, best=better))
         if better:
             self.save_model(self.averaged, entry)
         self.save(better)
         state.validated_at = self.window_began = self.now()
 
-    def is_better(self, entry: Entry) -> bool:
+    def is_better(self, entry: Valid) -> bool:
         """Than the best so far; a model that has diverged never is."""
-        finite = math.isfinite(entry["value"]) and math.isfinite(entry.get("loss", 0.0))
-        return finite and (self.state.best is None or entry["value"] > self.state.best)
+        finite = math.isfinite(entry.value) and math.isfinite(entry.loss or 0.0)
+        return finite and (self.state.best is None or entry.value > self.state.best)
 
-    def measure(self, weights: dict[str, Tensor] | None) -> Entry:
-        """Figures on the validation lines, by all processes. "value" is what best means, higher being better."""
-        self.watch({"kind": "validating", "step": self.state.step})
-        began = time.perf_counter()
-        entry: Entry = {"value": float(self.state.step)}  # with no lines to measure on, the latest is best
+    def measure(self, weights: dict[str, Tensor] | None) -> Valid:
+        """Figures on the validation lines, by all processes."""
+        step, began = self.state.step, time.perf_counter()
+        self.watch(Validating(step))
+        loss = scores = None
+        value = float(step)  # with no lines to measure on, the latest is best
         if self.valid is not None:
             with self.in_place(weights):
                 measured = self.valid.measure(self.model, self.recipe, self.compute, self.world)
             if measured is not None:
                 loss, scores = measured
                 value = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": -loss}[self.settings.metric]
-                entry = {"value": value, "loss": loss, "ppl": math.exp(min(loss, 100))}
-                entry |= {"bleu": scores.bleu, "chrf": scores.chrf, "signature": scores.signature}
-        entry |= {"lines": self.valid_lines, "seconds": time.perf_counter() - began}
+        entry = Valid(
+            step=step,
+            value=value,
+            loss=loss,
+            ppl=None if loss is None else math.exp(min(loss, 100)),
+            bleu=scores.bleu if scores else None,
+            chrf=scores.chrf if scores else None,
+            signature=scores.signature if scores else None,
+            lines=self.valid_lines,
+            seconds=time.perf_counter() - began,
+            best=False,
+        )
         return distributed.from_leader(entry, self.world)
 
     def finish(self) -> None:
@@ -512,10 +535,10 @@ class Trainer:
         mean = {name: tensor.to(self.compute.device) for name, tensor in checkpoint.average(folders).items()}
         entry = self.measure(mean)
         better = self.valid is None or self.is_better(entry)
-        self.emit({"kind": "average", **entry, "of": names, "best": better})
+        self.emit(Average(**{**vars(entry), "best": better}, checkpoints=tuple(names)))
         if better:
             self.save_model(mean, entry)
-            self.state.best = entry["value"]  # to be beaten, if the run is continued
+            self.state.best = entry.value  # to be beaten, if the run is continued
 
     def export(self) -> None:
         """The model for the fast engine too, where it can express it."""
@@ -542,7 +565,7 @@ class Trainer:
                 _exchange(own, weights)
             self.model.train()
 
-    def save_model(self, weights: dict[str, Tensor] | None, entry: Entry) -> None:
+    def save_model(self, weights: dict[str, Tensor] | None, entry: Valid) -> None:
         if not self.world.leader:
             return
         scores = ("loss", "ppl", "bleu", "chrf", "signature", "lines")
@@ -555,7 +578,7 @@ class Trainer:
             "seed": self.settings.seed,
             "from": self.state.origin,
             "data": self.state.data,
-            "valid": {key: entry[key] for key in scores if key in entry},
+            "valid": {key: value for key, value in vars(entry).items() if key in scores and value is not None},
         }
         vocab = self.recipe.prepared_folder / "vocab"
         checkpoint.save_model(self.run, weights or self.model.state_dict(), self.recipe, vocab, about)
@@ -578,40 +601,40 @@ class Trainer:
 
     def validated(self) -> list[Path]:
         """Checkpoints, oldest first; not those that a signal left between two validations."""
-        steps = {entry["step"] for entry in read_log(self.run) if entry["kind"] == "valid"}
+        steps = {entry.step for entry in read_log(self.run) if type(entry) is Valid}
         return [folder for folder in checkpoint.checkpoints(self.run) if checkpoint.step_of(folder) in steps]
 
     # -- words and figures -------------------------------------------------------------------------------------------
 
-    def emit(self, entry: Entry) -> None:
+    def emit(self, entry: Entry, shown: bool = True) -> None:
         """To the log and to whoever watches."""
-        entry = {"kind": entry["kind"], "step": self.state.step, **entry}
         if self.log is not None:
             self.log.write(entry)
-        self.watch(entry)
+        if shown:
+            self.watch(entry)
 
     def note(self, text: str) -> None:
-        self.emit({"kind": "note", "text": text})
+        self.emit(Note(self.state.step, text))
 
-    def introduction(self) -> Entry:
-        return {
-            "kind": "start",
-            "resumed": self.resumed,
-            "run": str(self.run),
-            "family": self.recipe.model.family,
-            "parameters": sum(p.numel() for p in self.parameters),
-            "pairs": len(self.data.used),
-            "valid": self.valid_lines,
-            "device": self.compute.device.type,
-            "precision": self.compute.precision,
-            "reason": self.compute.reason,
-            "processes": self.world.size,
-            "threads": torch.get_num_threads(),
-            "seed": self.settings.seed,
-            "best_bleu": self.state.best
+    def introduction(self) -> Start:
+        return Start(
+            step=self.state.step,
+            resumed=self.resumed,
+            run=str(self.run),
+            family=self.recipe.model.family,
+            parameters=sum(p.numel() for p in self.parameters),
+            pairs=len(self.data.used),
+            valid_lines=self.valid_lines,
+            device=self.compute.device.type,
+            precision=self.compute.precision,
+            precision_reason=self.compute.reason,
+            processes=self.world.size,
+            threads=torch.get_num_threads(),
+            seed=self.settings.seed,
+            best_bleu=self.state.best
             if self.valid and self.settings.metric == "bleu" and self.state.yardstick == yardstick(self.settings)
             else None,
-        }
+        )
 
     @property
     def valid_lines(self) -> int:
@@ -626,21 +649,21 @@ class Trainer:
         if self.compute.device.type == "cpu":  # each GPU has its own; the processes on a CPU share one
             distributed.add_up([memory], self.world)
         self.emit(
-            {
-                "kind": "train",
-                "epoch": self.stream.epochs,
-                "loss": window.loss / window.tokens,
-                "ppl": math.exp(min(100, window.nll / window.tokens)),
-                "lr": self.rate(),
-                "norm": window.norm / window.updates,
-                "tokens": self.state.tokens,
-                "tokens_per_second": window.tokens / max(1e-9, self.window_began - began),
-                "padding": 1 - window.filled / window.cells,
-                "minutes": self.now() / 60,
-                "spent": max(self.budget().values()),
-                "flops": self.flops(),
-                "memory_mb": float(memory),
-            }
+            TrainEntry(
+                step=self.state.step,
+                epoch=self.stream.epochs,
+                loss=window.loss / window.tokens,
+                ppl=math.exp(min(100, window.nll / window.tokens)),
+                lr=self.rate(),
+                gradient_norm=window.norm / window.updates,
+                tokens=self.state.tokens,
+                tokens_per_second=window.tokens / max(1e-9, self.window_began - began),
+                padding=1 - window.filled / window.cells,
+                minutes=self.now() / 60,
+                budget_used=max(self.budget().values()),
+                flops=self.flops(),
+                memory_mb=float(memory),
+            )
         )
 
     def flops(self) -> float:
@@ -659,7 +682,7 @@ class Trainer:
             if self.wish and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.wish = number
-            self.watch({"kind": "stopping", "step": self.state.step})
+            self.watch(Stopping())
 
         before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -698,19 +721,15 @@ def mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
 
 
-def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
-    """6 for each weight that a token is multiplied with: 2 forward, 4 backward. Looking up embeddings is free, and
-    attention's own products are left out: at these lengths, a few percent."""
-    output = model.output_weight
-    per_source = per_target = 0.0
-    for name, parameter in model.named_parameters():
-        if parameter is output:
-            per_target += parameter.numel()
-        elif "embedding" not in name and "positions" not in name:
-            by_source, by_target = model.uses_per_token(name)
-            per_source += by_source * parameter.numel()
-            per_target += by_target * parameter.numel()
-    return 6.0 * (per_source * source_tokens + per_target * target_tokens)
+def tensorboard(run: Path, step: int) -> Any:
+    """A writer of figures for TensorBoard. Figures of later steps, by a killed session, are no longer shown."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise NmtError(
+            "train.tensorboard = true needs TensorBoard, which is not installed", "pip install 'nmt-cli[tensorboard]'"
+        ) from None
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
 
 def peak_memory_mb(device: torch.device) -> float:

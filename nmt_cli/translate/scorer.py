@@ -22,12 +22,10 @@ def score_window(workers: Workers, vocab: Vocab, settings: Settings, rows: Seque
     limit = settings.longest_scored or math.inf
     scorable = [n for n in range(len(rows)) if max(len(sources[n]), len(targets[n])) < limit]
     results = run_batches(
-        workers,
-        "score",
         [(sources[n], targets[n]) for n in scorable],
         [(False, len(sources[n]) + len(targets[n]) + 2) for n in scorable],
         settings.batch_tokens,
-        settings.search.alpha,
+        lambda batches: workers.score(batches, settings.search.alpha),
     )
     scored = dict(zip(scorable, results, strict=True))
     translations = []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from nmt_cli.search.contract import Hypothesis, Request
-from nmt_cli.search.workers import Job, Workers
+from nmt_cli.search.workers import Workers
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.line import LineTranslator, together
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.rows import Row
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class WindowTranslator:
@@ -32,27 +35,27 @@ class WindowTranslator:
 
     def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
         # Engines compute attention for a whole batch or not at all.
+        keys = [(request.attention, len(request.source) + 1) for request in requests]
         return run_batches(
-            self.workers,
-            "translate",
             requests,
-            [(request.attention, len(request.source) + 1) for request in requests],
+            keys,
             self.settings.batch_tokens,
-            self.settings.search,
+            lambda batches: self.workers.translate(batches, self.settings.search),
         )
 
 
 def run_batches(
-    workers: Workers, method: str, items: Sequence[Any], keys: Sequence[tuple[bool, int]], budget: int, option: Any
-) -> list[Any]:
-    """Call a method of the engine on all items, in batches; results in the order of the items. Keys: (kind, length)."""
+    items: Sequence[Item],
+    keys: Sequence[tuple[bool, int]],
+    budget: int,
+    run: Callable[[list[list[Item]]], Iterable[Sequence[Answer]]],
+) -> list[Answer]:
+    """Run all items in batches, and return the answers in the order of the items. Keys: (kind, length) of each item."""
     batches = batched(keys, budget)
-    jobs = [Job(method, [items[n] for n in batch], option) for batch in batches]
-    results: list[Any] = [None] * len(items)
-    for batch, found in zip(batches, workers.run(jobs), strict=True):
-        for n, result in zip(batch, found, strict=True):
-            results[n] = result
-    return results
+    answers: dict[int, Answer] = {}
+    for batch, found in zip(batches, run([[items[n] for n in batch] for batch in batches]), strict=True):
+        answers.update(zip(batch, found, strict=True))
+    return [answers[n] for n in range(len(items))]
 
 
 def batched(keys: Sequence[tuple[bool, int]], budget: int) -> list[list[int]]:

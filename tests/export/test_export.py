@@ -54,7 +54,7 @@ def test_force_replaces_nothing_else(nmt, model, tmp_path):
 def test_export_mistakes_and_force(nmt, model, trained, tmp_path):
     assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
     assert_user_error(nmt("export", model, "--to", "hf"), "--out must say")
-    assert_user_error(nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int9"), "int9 is none of")
+    assert_user_error(nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int9"), "int9 is not one of")
     assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for ctranslate2")
     assert_user_error(nmt("export", model, "--to", "onnx"), "onnx")
     assert not (tmp_path / "x").exists()

@@ -490,7 +490,7 @@ def test_a_prefix_is_law(model):
 
 @pytest.mark.parametrize("token", [PAD, BOS, EOS])
 def test_a_prefix_without_special_marks(model, token):
-    with pytest.raises(ValueError, match="ordinary pieces"):
+    with pytest.raises(ValueError, match="must not contain PAD"):
         search([model], SRC, SearchOptions(), [[4, token], [], []])
 
 

@@ -1,6 +1,7 @@
-"""Small models of every family, and what tests of models share."""
+"""Small models of every family, and the helpers that tests of models share."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -16,15 +17,32 @@ from nmt_cli.text.vocab import BOS, EOS, PAD
 VOCAB = 40
 
 
-def randomised(config: recipe.Model, seed: int = 0) -> Seq2Seq:
-    """A model whose every parameter is random: zero biases and unit norms would hide mistakes."""
+def randomized(config: recipe.Model, seed: int = 0) -> Seq2Seq:
+    """A model in which every parameter is random: biases of zero and norms of one would hide mistakes."""
     torch.manual_seed(seed)
     model = build_model(config, VOCAB, VOCAB).eval()
-    mean, std = (0.05, 0.2) if isinstance(config, recipe.Conv) else (0.1, 0.4)  # without norms, activations grow
+    mean, std = (0.05, 0.2) if isinstance(config, recipe.Conv) else (0.1, 0.4)  # Conv has no norms: activations grow
     for parameter in model.parameters():
         nn.init.normal_(parameter, mean=mean, std=std)
     return model
 
+
+def small_transformer(**options) -> recipe.Transformer:
+    sizes = {"dim": 16, "heads": 4, "ff": 24, "encoder_layers": 2, "decoder_layers": 3, "max_positions": 64}
+    return recipe.Transformer(**{**sizes, **options})
+
+
+TRANSFORMER_OPTIONS = [
+    dict(zip(("norm", "positions", "tie", "activation"), values, strict=True))
+    for values in [
+        *itertools.product(["pre", "post"], ["sinusoidal", "learned"], ["all"], ["relu"]),
+        ("pre", "sinusoidal", "target", "gelu"),
+        ("post", "learned", "none", "swish"),
+        ("pre", "learned", "none", "gelu"),
+    ]
+]
+
+TRANSFORMERS = {"-".join(options.values()): small_transformer(**options) for options in TRANSFORMER_OPTIONS}
 
 RNNS = {
     "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", bidirectional=False),
@@ -45,10 +63,7 @@ RNNS = {
     "heads-mlp": recipe.Rnn(attention="mlp", projections=True, heads=2),
     "projections": recipe.Rnn(attention="dot", projections=True),
 }
-
-
 RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}
-
 
 CONVS = {
     "conv": recipe.Conv("conv", 16, 3, 2, 3, 64),
@@ -56,12 +71,16 @@ CONVS = {
     "conv-1": recipe.Conv("conv", 16, 1, 1, 2, 64, tie="none"),
 }
 
-
 DECODERS = {
     "decoder": recipe.DecoderOnly("decoder", 16, 4, 24, 3, max_positions=64),
     "decoder-post": recipe.DecoderOnly("decoder", 16, 2, 24, 2, "gelu", "post", "learned", 64, "target"),
     "decoder-one": recipe.DecoderOnly("decoder", 16, 4, 24, 1, max_positions=64, tie="none"),
 }
+
+EVERY_MODEL = TRANSFORMERS | RNNS | CONVS | DECODERS
+
+# One model of each family but the Transformer.
+OTHER_FAMILIES = {"rnn": RNNS["additive"], "conv": CONVS["conv"], "decoder": DECODERS["decoder"]}
 
 
 def parametrized(configs: dict[str, recipe.Model]) -> pytest.MarkDecorator:
@@ -69,7 +88,7 @@ def parametrized(configs: dict[str, recipe.Model]) -> pytest.MarkDecorator:
 
 
 def sentences(lengths, width=0, end=(EOS,), seed=1) -> torch.Tensor:
-    """(B,width) random ids with `end` at the end, padded."""
+    """(B,width): random ids that end with `end`, padded."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.full((len(lengths), max(*lengths, width)), PAD)
     for row, length in zip(rows, lengths, strict=True):
@@ -79,18 +98,21 @@ def sentences(lengths, width=0, end=(EOS,), seed=1) -> torch.Tensor:
 
 
 SRC = sentences([5, 9, 7, 2])
-
-
 TGT = sentences([6, 3, 8, 4], end=(), seed=2)
 TGT[:, 0] = BOS
 
 
-def close(actual, expected, tolerance=1e-5):
+def unpadded(batch: torch.Tensor) -> list[torch.Tensor]:
+    return [row[row != PAD] for row in batch]
+
+
+def assert_close(actual, expected, tolerance=1e-5):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @torch.no_grad()
 def copy_attention(theirs: nn.MultiheadAttention, ours):
+    """Copy the weights of our attention into PyTorch's."""
     parts = [ours.qkv] if isinstance(ours, SelfAttention) else [ours.query, ours.keys_values]
     theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
     theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
@@ -98,12 +120,13 @@ def copy_attention(theirs: nn.MultiheadAttention, ours):
 
 
 def copy_layer(theirs, ours):
+    """Copy the weights of our Transformer layer into PyTorch's."""
     copy_attention(theirs.self_attn, ours.attention)
     theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-    around = [ours.around_attention, ours.around_feed_forward]
+    residuals = [ours.around_attention, ours.around_feed_forward]
     if isinstance(ours, DecoderLayer):
         copy_attention(theirs.multihead_attn, ours.cross)
-        around.insert(1, ours.around_cross)
-    for i, residual in enumerate(around):
+        residuals.insert(1, ours.around_cross)
+    for i, residual in enumerate(residuals):
         getattr(theirs, f"norm{i + 1}").load_state_dict(residual.norm.state_dict())

@@ -32,9 +32,11 @@ from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import average, checkpoints, load_model, load_state, save_tensors
-from nmt_cli.store.run_folder import read_log, replaced_run
+from nmt_cli.store.log import End, Note, Valid, read_log
+from nmt_cli.store.run_folder import replaced_run
 from nmt_cli.text.vocab import BOS, EOS, PAD, load_vocab
 from nmt_cli.training.distributed import World
+from nmt_cli.training.events import AlreadyFinished
 from nmt_cli.training.optimizer import make_optimizers, orthogonal
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.trainer import Trainer
@@ -88,12 +90,16 @@ def toy(prepared, tmp_path):
     return path
 
 
+def measured(trainer: Trainer, value: float) -> Valid:
+    return Valid(trainer.state.step, value, None, None, None, None, None, lines=1, seconds=0.0, best=False)
+
+
 def weights_hash(run: Path) -> str:
     return sha256_of(checkpoints(run)[-1] / "model.safetensors")
 
 
 def figures(run: Path, kind: str) -> list[tuple]:
-    return [(entry["step"], entry["loss"]) for entry in read_log(run) if entry["kind"] == kind]
+    return [(entry.step, entry.loss) for entry in read_log(run) if entry.kind == kind]
 
 
 def sets(*overrides: str) -> list[str]:
@@ -114,8 +120,8 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     result = nmt("train", toy)
     assert result.code == 0, result.err
     run = tmp_path / "runs/toy"
-    best = max((entry for entry in read_log(run) if entry["kind"] == "valid"), key=lambda entry: entry["value"])
-    kept = {"step-20", "step-30", "step-40", f"step-{best['step']}"}  # keep = 3, beside the best
+    best = max((entry for entry in read_log(run) if entry.kind == "valid"), key=lambda entry: entry.value)
+    kept = {"step-20", "step-30", "step-40", f"step-{best.step}"}  # keep = 3, beside the best
     assert {path.name for path in checkpoints(run)} == kept
     assert {path.name for path in checkpoints(run)[-1].iterdir()} == {
         "model.safetensors",
@@ -124,7 +130,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     }
     assert (run / "vocab/joint.model").read_bytes() == (run / "model/vocab/joint.model").read_bytes()
     assert (run / "checkpoints/last").resolve().name == "step-40"
-    assert (run / "checkpoints/best").resolve().name == f"step-{best['step']}"
+    assert (run / "checkpoints/best").resolve().name == f"step-{best.step}"
     assert {path.name for path in (run / "model").iterdir()} == {
         "model.safetensors",
         "recipe.toml",
@@ -139,7 +145,7 @@ def test_a_run_leaves_what_it_promises(nmt, toy, tmp_path):
     losses = [loss for _, loss in figures(run, "train")]
     assert losses[-1] < losses[0] - 0.5  # it learns
     trained = load_model(run)
-    assert trained.about["valid"]["bleu"] == best["bleu"] and "tok:13a" in trained.about["valid"]["signature"]
+    assert trained.about["valid"]["bleu"] == best.bleu and "tok:13a" in trained.about["valid"]["signature"]
     for part in ("40 steps", "FLOPs", "MB at most", "training loss", "validation BLEU"):
         assert part in result.text
     assert "model in " in result.err
@@ -186,7 +192,7 @@ def test_resume_is_exact(nmt, toy, tmp_path, options):
     saved = checkpoints(tmp_path / "killed")[-1]
     assert first <= int(saved.name[5:]) < steps and load_state(saved).position.index > 0
     rest = nmt("train", toy, "--out", "killed", *options)
-    assert rest.code == 0 and "going on from step" in rest.err
+    assert rest.code == 0 and "continuing from step" in rest.err
     assert weights_hash(tmp_path / "killed") == weights_hash(tmp_path / "whole")
     for name in ("averaged", "optimizer"):
         path = f"checkpoints/last/{name}.safetensors"
@@ -199,7 +205,8 @@ def test_resume_is_exact(nmt, toy, tmp_path, options):
 def test_a_cut_log_line_is_taken_back(nmt, toy, tmp_path):
     nmt("train", toy, *sets("train.steps=10"))
     log = tmp_path / "runs/toy/log.jsonl"
-    log.write_text(log.read_text() + '{"kind": "train", "step": 15, "loss": 1.0}\n{"kind": "tra')
+    last = [json.loads(line) for line in log.read_text().splitlines() if '"kind": "train"' in line][-1]
+    log.write_text(log.read_text() + json.dumps({**last, "step": 15, "loss": 1.0}) + '\n{"kind": "tra')
     assert nmt("train", toy, *sets("train.steps=20")).code == 0
     assert [step for step, _ in figures(tmp_path / "runs/toy", "train")] == [5, 10, 15, 20]
     assert figures(tmp_path / "runs/toy", "train")[2][1] != 1.0
@@ -218,7 +225,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(nmt, toy, tmp_path, number,
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "saved; the same command goes on" in err and "Traceback" not in err
+    assert "saved; the same command continues" in err and "Traceback" not in err
     step = int(checkpoints(run)[-1].name[5:])
     assert json.loads((run / "checkpoints/last/state.json").read_text())["step"] == step
     assert nmt("train", toy, *sets(f"train.steps={step + 5}", "train.patience=0")).code == 0
@@ -254,18 +261,18 @@ def test_a_run_killed_at_its_very_end_is_finished(nmt, toy, tmp_path):
     (run / "checkpoints/best").unlink()
     (run / "checkpoints/best").symlink_to("step-30" if best != "step-30" else "step-40")
     result = nmt("train", toy, *options)
-    assert result.code == 0 and "finished before" not in result.err
+    assert result.code == 0 and "already finished" not in result.err
     assert (run / "model/ctranslate2/model.bin").exists() and (run / "checkpoints/best").resolve().name == best
     assert sha256_of(run / "model/model.safetensors") == averaged
-    assert [entry["kind"] for entry in read_log(run)][-3:] == ["start", "average", "end"]
-    assert "finished before" in nmt("train", toy, *options).err
+    assert [entry.kind for entry in read_log(run)][-3:] == ["start", "average", "end"]
+    assert "already finished" in nmt("train", toy, *options).err
 
 
 STOPS = [
-    ("train.steps=7", "7 steps", lambda last: last["step"] == 7),
-    ("train.epochs=2", "2 epochs", lambda last: last["epoch"] == 2),
-    ("train.tokens=3000", "3,000 tokens", lambda last: 3000 <= last["tokens"] < 3200),
-    ("train.minutes=0.02", "0.02 minutes", lambda last: 0.02 <= last["minutes"] < 0.5),
+    ("train.steps=7", "7 steps", lambda last: last.step == 7),
+    ("train.epochs=2", "2 epochs", lambda last: last.epoch == 2),
+    ("train.tokens=3000", "3,000 tokens", lambda last: 3000 <= last.tokens < 3200),
+    ("train.minutes=0.02", "0.02 minutes", lambda last: 0.02 <= last.minutes < 0.5),
 ]
 
 
@@ -274,12 +281,12 @@ def test_stops(make_trainer, limit, reason, check):
     base = ("train.steps=0", "train.valid_every=1000", "train.log_every=1", "train.patience=1")
     trainer, entries = make_trainer(*base, limit)
     trainer.fit()
-    assert entries[-1]["kind"] == "end" and entries[-1]["reason"] == reason
-    assert check([entry for entry in read_log(trainer.run) if entry["kind"] == "train"][-1])
+    assert isinstance(entries[-1], End) and entries[-1].reason == reason
+    assert check([entry for entry in read_log(trainer.run) if entry.kind == "train"][-1])
     assert (trainer.run / "model/model.safetensors").exists()
     again, entries = make_trainer(*base, limit)
     again.fit()
-    assert entries[-1]["reason"] == reason and entries[-1]["already"]
+    assert entries[-1] == AlreadyFinished(reason)
 
 
 @pytest.mark.parametrize("schedule", ["inverse_sqrt", "constant", "cosine", "linear", "wsd"])
@@ -288,7 +295,7 @@ def test_patience_stops_with_every_schedule(make_trainer, schedule):
     slow = ("train.lr=1e-12", "train.valid_every=2", "train.patience=3", "train.metric=loss", "train.steps=1000")
     trainer, entries = make_trainer(*slow, f"train.schedule={schedule}")
     trainer.fit()
-    assert entries[-1]["reason"] == "no better in 3 validations" and trainer.state.step < 40
+    assert entries[-1].reason == "no better in 3 validations" and trainer.state.step < 40
 
 
 def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
@@ -327,7 +334,7 @@ def test_force_removes_nothing_for_what_is_then_refused(nmt, toy, tmp_path):
         nmt("train", toy, "--force", *sets("train.max_length=1")), "no training pair has at most 1 pieces"
     )
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert "finished before" in nmt("train", toy, *sets("train.steps=5")).err
+    assert "already finished" in nmt("train", toy, *sets("train.steps=5")).err
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -343,7 +350,7 @@ def test_a_kill_while_force_is_at_work(nmt, toy, tmp_path, begun):
     shutil.rmtree(run)
     (tmp_path / "killed").rename(run)
     result = nmt("train", run, *sets("train.steps=10"))
-    assert result.code == 0 and "going on from step 5" in result.err and not (run / ".replaced").exists()
+    assert result.code == 0 and "continuing from step 5" in result.err and not (run / ".replaced").exists()
 
 
 def test_another_run_folder_has_the_same_data(nmt, toy, prepared, tmp_path):
@@ -408,7 +415,7 @@ def test_another_metric_finds_its_own_best(nmt, toy, tmp_path):
 def test_the_best_model_is_measured_anew_by_another_yardstick(make_trainer, tmp_path, known):
     """So that a worse one does not take its place."""
     trainer, _ = make_trainer("train.steps=10")
-    trainer.measure = lambda weights: {"value": 20.0, "lines": 1, "seconds": 0.0}
+    trainer.measure = lambda weights: measured(trainer, 20.0)
     trainer.fit()
     before = sha256_of(tmp_path / "runs/toy/model/model.safetensors")
     file = tmp_path / "runs/toy/checkpoints/step-10/state.json"
@@ -416,7 +423,7 @@ def test_the_best_model_is_measured_anew_by_another_yardstick(make_trainer, tmp_
         file.write_text(json.dumps({**json.loads(file.read_text()), "yardstick": ""}))
     trainer, _ = make_trainer("train.steps=20", "train.valid_lines=5")
     values = iter([30.0, 25.0])
-    trainer.measure = lambda weights: {"value": next(values), "lines": 1, "seconds": 0.0}
+    trainer.measure = lambda weights: measured(trainer, next(values))
     trainer.fit()
     state = load_state(checkpoints(tmp_path / "runs/toy")[-1])
     assert (state.best, state.best_step) == (30.0, 10) and state.stale == 1
@@ -498,7 +505,7 @@ def test_tensorboard_has_the_figures_of_the_log(nmt, toy, tmp_path):
     board = events.EventAccumulator(str(run / "tensorboard"))
     board.Reload()
     for kind, key in (("train", "loss"), ("train", "lr"), ("valid", "loss"), ("valid", "bleu")):
-        logged = [(entry["step"], entry[key]) for entry in read_log(run) if entry["kind"] == kind]
+        logged = [(entry.step, getattr(entry, key)) for entry in read_log(run) if entry.kind == kind]
         shown = [(event.step, event.value) for event in board.Scalars(f"{kind}/{key}")]
         assert [step for step, _ in shown] == [step for step, _ in logged]
         assert [value for _, value in shown] == pytest.approx([value for _, value in logged], rel=1e-5)
@@ -563,7 +570,7 @@ def test_fine_tuning_as_the_docs_say(nmt, toy, tmp_path):
     assert result.code == 0, result.err
     shutil.rmtree(tmp_path / "old")  # what began it is not needed to go on
     result = nmt(*tune, *sets("train.steps=15"))
-    assert result.code == 0 and "going on from step 10" in result.err, result.err
+    assert result.code == 0 and "continuing from step 10" in result.err, result.err
 
 
 def test_a_run_that_was_moved_goes_on_where_it_is(nmt, toy, tmp_path):
@@ -581,15 +588,15 @@ def test_what_is_longer_than_learned_positions_is_left_out(nmt, toy, tmp_path):
     result = nmt("train", toy, *learned, *sets("train.subword_sampling=0.3"))
     assert result.code == 0, result.err
     assert re.search(r"\d+ validation lines have more pieces than the model has positions", result.err)
-    (start,) = (entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "start")
-    assert 0 < start["pairs"] < 400 and 0 < start["valid"] < 10
+    (start,) = (entry for entry in read_log(tmp_path / "runs/toy") if entry.kind == "start")
+    assert 0 < start.pairs < 400 and 0 < start.valid_lines < 10
 
 
 def test_the_last_update_is_made_too(nmt, toy, tmp_path):
     """A schedule that ends at 0 has not reached it in its last update."""
     options = sets("train.schedule=linear", "train.steps=10", "train.warmup=0", "train.lr=1e-3", "train.log_every=1")
     assert nmt("train", toy, *options).code == 0
-    rates = [entry["lr"] for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "train"]
+    rates = [entry.lr for entry in read_log(tmp_path / "runs/toy") if entry.kind == "train"]
     assert rates == pytest.approx([1e-3 * (1 - step / 10) for step in range(10)])
 
 
@@ -626,15 +633,17 @@ def test_two_processes_are_one_with_the_same_batch(nmt, toy, tmp_path, accumulat
         assert done.returncode == 0, done.stderr
     one, two = (load_file(tmp_path / run / "checkpoints/last/model.safetensors") for run in ("one", "two"))
     assert_same_weights(one, two, 1e-6)
-    assert [entry["processes"] for entry in read_log(tmp_path / "two") if entry["kind"] == "start"] == [2]
+    assert [entry.processes for entry in read_log(tmp_path / "two") if entry.kind == "start"] == [2]
     ours, theirs = figures(tmp_path / "two", "train"), figures(tmp_path / "one", "train")
     assert [step for step, _ in ours] == [step for step, _ in theirs]
     assert np.allclose([loss for _, loss in ours], [loss for _, loss in theirs], atol=1e-5)
     # they validate together, too
-    ours, theirs = ([entry for entry in read_log(tmp_path / run) if "bleu" in entry] for run in ("two", "one"))
-    assert [entry["kind"] for entry in ours] == [entry["kind"] for entry in theirs]
+    ours, theirs = ([entry for entry in read_log(tmp_path / run) if isinstance(entry, Valid)] for run in ("two", "one"))
+    assert [entry.kind for entry in ours] == [entry.kind for entry in theirs]
     for key in ("loss", "bleu", "chrf", "lines"):
-        assert np.allclose([entry[key] for entry in ours], [entry[key] for entry in theirs], atol=1e-4)
+        assert np.allclose(
+            [getattr(entry, key) for entry in ours], [getattr(entry, key) for entry in theirs], atol=1e-4
+        )
 
 
 DEATHS = [
@@ -718,8 +727,8 @@ if os.environ.get("RANK") == "1":
     done = torchrun(tmp_path, 2, toy, "--force", restarts=2)  # which counts once
     assert done.returncode == 0, done.stderr
     assert marker.exists()
-    starts = [entry for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "start"]
-    assert [entry["resumed"] for entry in starts] == [False, True] and starts[1]["step"] >= 10
+    starts = [entry for entry in read_log(tmp_path / "runs/toy") if entry.kind == "start"]
+    assert [entry.resumed for entry in starts] == [False, True] and starts[1].step >= 10
     assert [step for step, _ in figures(tmp_path / "runs/toy", "train")] == list(range(5, 41, 5))
     killer.unlink()
     assert torchrun(tmp_path, 2, toy, "--out", "whole").returncode == 0
@@ -757,7 +766,7 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result(make_trainer,
 
         trainer.loss = limited
         trainer.fit()
-        notes = [entry["text"] for entry in entries if entry["kind"] == "note"]
+        notes = [entry.text for entry in entries if isinstance(entry, Note)]
         assert bool(notes) == (most_rows < 100) and all("out of memory" in note for note in notes)
         return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 
@@ -798,7 +807,7 @@ def test_non_finite_updates_are_skipped_and_counted(make_trainer):
     trainer.loss = sometimes
     trainer.fit()
     assert trainer.state.skipped == 2
-    assert sum(entry["kind"] == "note" and "not finite" in entry["text"] for entry in entries) == 2
+    assert sum(isinstance(entry, Note) and "not finite" in entry.text for entry in entries) == 2
     assert all(torch.isfinite(p).all() for p in trainer.parameters)
 
 
@@ -826,7 +835,7 @@ def test_validation_by_minutes(make_trainer):
     clock = count(0.0, 20.0)
     trainer.now = lambda: next(clock)
     trainer.fit()
-    validated = [entry["step"] for entry in entries if entry["kind"] == "valid"]
+    validated = [entry.step for entry in entries if isinstance(entry, Valid)]
     assert 3 <= len(validated) < 20 and validated[-1] == 20
 
 
@@ -877,9 +886,9 @@ def test_a_run_that_a_signal_stopped_and_that_is_then_over(make_trainer, tmp_pat
         run / "checkpoints/last"
     ).validated == 10
     trainer, entries = make_trainer("train.steps=15")
-    trainer.measure = lambda weights: {"value": 99.0, "lines": 1, "seconds": 0.0}
+    trainer.measure = lambda weights: measured(trainer, 99.0)
     trainer.fit()
-    assert [entry["step"] for entry in entries if entry["kind"] == "valid"] == [15]
+    assert [entry.step for entry in entries if isinstance(entry, Valid)] == [15]
     state = load_state(run / "checkpoints/last")
     assert (state.validated, state.best, state.best_step) == (15, 99.0, 15)
     assert (run / "checkpoints/best").resolve().name == "step-15"
@@ -931,7 +940,7 @@ def test_a_disk_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 def test_a_better_average_is_to_be_beaten(make_trainer, tmp_path):
     trainer, _ = make_trainer("train.steps=20", "train.average=2")
     values = iter([1.0, 2.0, 5.0])
-    trainer.measure = lambda weights: {"value": next(values), "lines": 1, "seconds": 0.0}
+    trainer.measure = lambda weights: measured(trainer, next(values))
     trainer.fit()
     assert load_state(checkpoints(tmp_path / "runs/toy")[-1]).best == 5.0
 
@@ -957,13 +966,13 @@ def test_averaging_checkpoints(nmt, toy, tmp_path):
     result = nmt("train", toy, *sets("train.average=3", "train.metric=loss"))
     assert result.code == 0, result.err
     run = tmp_path / "runs/toy"
-    entry = next(entry for entry in read_log(run) if entry["kind"] == "average")
-    assert entry["of"] == ["step-20", "step-30", "step-40"]
+    entry = next(entry for entry in read_log(run) if entry.kind == "average")
+    assert list(entry.checkpoints) == ["step-20", "step-30", "step-40"]
     mean = average(checkpoints(run))
     parts = [load_file(folder / "model.safetensors") for folder in checkpoints(run)]
     for name in mean:
         torch.testing.assert_close(mean[name], sum(part[name] for part in parts) / 3)
-    if entry["best"]:
+    if entry.best:
         kept = load_file(run / "model/model.safetensors")
         assert all(torch.equal(kept[name], mean[name]) for name in mean)
 
@@ -1074,7 +1083,7 @@ def test_schedules(schedule, values):
 def test_the_schedule_ends_with_the_budget(nmt, toy, tmp_path, limit):
     options = ("train.schedule=linear", "train.warmup=1", "train.lr=1e-3", "train.log_every=1", "train.steps=0")
     assert nmt("train", toy, *sets(*options, f"train.{limit}")).code == 0
-    rates = [entry["lr"] for entry in read_log(tmp_path / "runs/toy") if entry["kind"] == "train"]
+    rates = [entry.lr for entry in read_log(tmp_path / "runs/toy") if entry.kind == "train"]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > 0.7e-3
     assert rates[-1] < 0.2e-3

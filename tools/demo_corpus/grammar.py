@@ -1,8 +1,8 @@
 """The grammar of the demo corpus: phrases and clauses, built in English and French at once.
 
-`nmt demo` -> demo.py, which draws sentences -> here -> lexicon.py. A Phrase carries what its neighbours agree
-with, a Clause says who does what and when, realise() puts it into words. French words are put one after the other
-(de le ami, je ai) until spell() elides and contracts the whole sentence, so that no rule is written twice.
+corpus.py draws sentences with these functions; lexicon.py has the words. A Phrase has the properties that its neighbors
+agree with (person, gender, number). A Clause has a subject, a verb and a tense; realize() puts it into words. French
+words are joined as they are (de le ami, je ai). At the end spell() elides and contracts the whole sentence.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from nmt_cli.demo import lexicon
-from nmt_cli.demo.lexicon import FP, FS, IL, ILS, MP, MS, NOUS, TU, Adjective, Noun, Verb
+from demo_corpus import lexicon
+from demo_corpus.lexicon import FP, FS, IL, ILS, MP, MS, NOUS, TU, Adjective, Noun, Verb
 
-Use = tuple[str, str]  # two words that meet: (green, cat), (eat, apple)
+Use = tuple[str, str]  # two words that occur together: (green, cat), (eat, apple)
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A piece of a sentence in both languages, with what its neighbours agree with."""
+    """A part of a sentence in both languages, with the properties that its neighbors agree with."""
 
     en: str
     fr: str
@@ -31,7 +31,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A subject and what is said of it; realise() puts it into words."""
+    """A subject and its predicate. realize() puts a clause into words."""
 
     subject: Phrase
     verb: Verb
@@ -41,14 +41,14 @@ class Clause:
     adverb: str = ""  # often, always
     clitic: Phrase | None = None  # the pronoun before the French verb: je le vois, je lui donne
     rest: Phrase | None = None
-    moved: Phrase | None = None  # an object gone ahead (the apple that ...), with which the participle agrees
+    moved: Phrase | None = None  # an object before the verb (the apple that ...); the participle agrees with it
 
 
 # --- Phrases ------------------------------------------------------------------------------------------------------
 
 DETERMINERS = {  # MS, FS, MP, FP
     "the": ("le", "la", "les", "les"),
-    "": ("le", "la", "les", "les"),  # all of a kind: I like cats
+    "": ("le", "la", "les", "les"),  # a whole kind: I like cats
     "a": ("un", "une", "", ""),
     "some": ("de le", "de la", "des", "des"),
     "no": ("de",) * 4,
@@ -117,7 +117,7 @@ def noun_phrase(
     negation: str = "",
     owner: Phrase | None = None,
 ) -> Phrase:
-    """'a small green cat', 'three cats', 'Anne's cat'; negation: that of the verb it is the object of."""
+    """'a small green cat', 'three cats', 'Anne's cat'; negation: the negation of its verb."""
     plural = plural or isinstance(determiner, int)
     form = noun.feminine + 2 * plural
     en, fr = noun.en[plural], noun.fr[plural]
@@ -148,7 +148,7 @@ def pronoun(slot: int, form: int = MS, kinds: frozenset[str] = PERSON) -> Phrase
 
 
 def clitic(slot: int, form: int = MS, thing: bool = False, dative: bool = False, noun: str = "") -> Phrase:
-    """The object pronoun: I see him, je le vois; dative: I give him, je lui donne, with which nothing agrees."""
+    """The object pronoun: I see him, je le vois; dative: I give him, je lui donne; no participle agrees with it."""
     she = form in (FS, FP)
     en = ("me", "you", "it" if thing else "her" if she else "him", "us", "you", "them")[slot]
     third = ("lui", "leur") if dative else ("la" if she else "le", "les")
@@ -157,7 +157,7 @@ def clitic(slot: int, form: int = MS, thing: bool = False, dative: bool = False,
 
 
 def again(phrase: Phrase) -> Phrase:
-    """The pronoun for what has been named: la maison -> it, elle."""
+    """The pronoun that replaces a phrase: la maison -> it, elle."""
     return pronoun(phrase.slot, phrase.form, phrase.kinds)
 
 
@@ -184,7 +184,7 @@ HAVE_BE = Verb(("be", "is", "was", "being"), "avoir", traits=STATE)  # to be hun
 
 
 def english_verb(verb: Verb, tense: str, slot: int, split: bool) -> tuple[str, str]:
-    """The auxiliary, which goes before the subject of a question and before 'not' (split), and the verb."""
+    """The auxiliary and the verb. split: they are separated, by 'not' or by the subject of a question."""
     base, third, past, ing = verb.en
     if tense in ("can", "must", "future"):
         return ("will" if tense == "future" else tense), base
@@ -222,8 +222,8 @@ def french_verb(clause: Clause) -> str:
     return words(ne, before, finite, NEGATIONS[clause.negation], ADVERBS[clause.adverb], after)
 
 
-def realise(clause: Clause, inverted: bool = False) -> Phrase:
-    """The clause in words; inverted: the English auxiliary before the subject."""
+def realize(clause: Clause, inverted: bool = False) -> Phrase:
+    """The clause in words. inverted: the English auxiliary stands before the subject."""
     subject, verb, obj, pro = clause.subject, clause.verb, clause.obj, clause.clitic
     auxiliary, main = english_verb(verb, clause.tense, subject.slot, inverted or clause.negation == "not")
     negation = clause.negation
@@ -246,21 +246,21 @@ def realise(clause: Clause, inverted: bool = False) -> Phrase:
 
 def ask(clause: Clause, en: str = "", fr: str = "") -> Phrase:
     """A question, with or without an interrogative: est-ce que tu dors, qu'est-ce que tu lis."""
-    done = realise(clause, inverted=True)
+    done = realize(clause, inverted=True)
     return Phrase(words(en, done.en), words(fr, "est-ce que", done.fr), uses=done.uses)
 
 
 def command(clause: Clause) -> Phrase:
-    """Eat the soup, let us eat the soup; the French tu loses the s of manges, but not that of bois."""
+    """Eat the soup, let us eat the soup; in French, tu manges loses its s, but tu bois keeps it."""
     slot, verb = clause.subject.slot, clause.verb.en[0]
-    done = realise(replace(clause, subject=Phrase("", "", slot)))
+    done = realize(replace(clause, subject=Phrase("", "", slot)))
     fr = re.sub(r"^((?:ne )?\w+e)s\b", r"\1", done.fr) if slot == TU else done.fr
     lead = "let us" if slot == NOUS else "do" if clause.negation else ""
     return Phrase(words(lead, clause.negation, verb, clause.obj.en if clause.obj else ""), fr, uses=done.uses)
 
 
 def predicate(adjective: Adjective, subject: Phrase, degree: tuple[str, str] = ("", "")) -> Phrase:
-    """What follows 'is': very happy, très heureuse."""
+    """The adjective after 'is': very happy, très heureuse."""
     uses = ((adjective.en, subject.noun),) if subject.noun else ()
     return Phrase(words(degree[0], adjective.en), words(degree[1], adjective.fr[subject.form]), uses=uses)
 
@@ -271,9 +271,9 @@ def who(head: Phrase) -> Phrase:
 
 
 def with_relative(head: Phrase, clause: Clause) -> Phrase:
-    """'the girl who reads', where the clause's subject is who(head); else 'the story that she read'."""
+    """'the girl who reads', if the subject of the clause is who(head); otherwise 'the story that she read'."""
     if clause.subject.fr == "qui":
-        done, en, fr = realise(clause), "", ""
+        done, en, fr = realize(clause), "", ""
     else:
-        done, en, fr = realise(replace(clause, moved=head)), " that", " que"
+        done, en, fr = realize(replace(clause, moved=head)), " that", " que"
     return replace(head, en=f"{head.en}{en} {done.en}", fr=f"{head.fr}{fr} {done.fr}", uses=head.uses + done.uses)

@@ -1,8 +1,8 @@
-"""The words of the demo corpus, English beside French, and the rules that unfold a word into its forms.
+"""The words of the demo corpus, English beside French, and the rules that make the forms of each word.
 
-`nmt demo` -> demo.py -> grammar.py -> here. A table gives the dictionary form; a form that no rule yields stands
-behind a slash (mouse/mice, beau/belle/bel; '=' for no change at all), an underscore is a space. Nouns are listed by
-kinds; adjectives and verbs end in the kinds of noun they go with, so that nobody eats a house.
+A table gives the dictionary form. An irregular form stands behind a slash (mouse/mice, beau/belle/bel; '=' for no
+change at all). An underscore is a space. Nouns are listed by kinds. Adjectives and verbs list the kinds of noun that
+they go with, so that nobody eats a house. grammar.py makes sentences of these words.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-# Persons of the verb in both languages, and the forms of whatever agrees, numbered 'feminine + 2 * plural'.
+# The persons of a verb, and the forms of a noun or adjective, numbered 'feminine + 2 * plural'.
 JE, TU, IL, NOUS, VOUS, ILS = range(6)
 MS, FS, MP, FP = range(4)
 
-# kinds: English, French, gender. Kinds say what a thing is or what may be done with it.
+# kinds: English, French, gender. Kinds say what a thing is, or what people do with it.
 NOUN_TABLE = """
 person adult gent                    : man/men homme m, king roi m
 person adult lady                    : woman/women femme f, queen reine f
@@ -102,7 +102,8 @@ plant hue                            : flower fleur f
 """
 
 # Third column: "before" or "after" the noun; "epithet": before the noun, and never after 'is'; "predicate": only there.
-# Kinds that are not of nouns: 'very' for what has degrees, 'colour' and 'nation' for what may join a second adjective.
+# Kinds that only adjectives have: 'very' for adjectives with degrees; 'colour' and 'nation' for adjectives that may be
+# the second of two.
 ADJECTIVE_TABLE = """
 small            petit                    before     child animal thing part wear vehicle building site room food plant
 big              grand                    before     animal thing part vehicle building site room plant
@@ -164,11 +165,16 @@ late             en_retard/=              predicate  very person
 angry            en_colère/=              predicate  very person
 """
 
-# Third column: the kinds of object. Then traits. A 'state' takes the simple present and, when past, the imperfect; a
-# 'sense' only the first; an 'event' is over too soon for any present, and what is done 'once' is nobody's habit. A
-# 'known' verb asks for an object already known (the, my), one of 'gain' for one not yet owned, a 'generic' one may
-# speak of all of a kind (cats). 'animal': animals do it too; 'beast': they do it to other objects than people. The
-# other traits say what may follow: a place, a person, an hour.
+# Third column: the kinds of object. Then the traits:
+#   state    English uses the simple present; the French past is the imperfect
+#   sense    English uses the simple present
+#   event    has no present tense: it is over too soon
+#   once     is never a habit
+#   known    the object is known already (the, my)
+#   gain     the object is not owned yet
+#   generic  the object may be a whole kind (cats)
+#   animal   animals do it too; beast: animals do it to objects of their own
+# The other traits say what may follow: a place, a person, an hour.
 VERB_TABLE = """
 eat/ate                      manger        food,meal                                             place
 drink/drank                  boire         drink                                                 place
@@ -304,7 +310,7 @@ WOMEN = ["Marie", "Claire", "Julie", "Sophie", "Léa", "Anne", "Alice", "Inès"]
 CITY_TABLE = (
     "Paris Lyon Rome Madrid Amsterdam Athens/Athènes London/Londres Brussels/Bruxelles Geneva/Genève Venice/Venise"
 )
-# A feminine country has no article here (en Italie, d'Italie), the others keep theirs (au Canada, des États-Unis).
+# Feminine countries stand without an article (en Italie, d'Italie), the others with one (au Canada, des États-Unis).
 COUNTRY_TABLE = (
     "France Italy/Italie Spain/Espagne Germany/Allemagne England/Angleterre Canada/le_Canada Japan/le_Japon "
     "Portugal/le_Portugal Brazil/le_Brésil the_United_States/les_États-Unis"
@@ -312,7 +318,7 @@ COUNTRY_TABLE = (
 DAY_TABLE = (
     "Monday/lundi Tuesday/mardi Wednesday/mercredi Thursday/jeudi Friday/vendredi Saturday/samedi Sunday/dimanche"
 )
-# 'She is a lawyer': French drops the article, so these agree like adjectives.
+# 'She is a lawyer': French has no article here, so these words agree like adjectives.
 JOB_TABLE = "lawyer/avocat student/étudiant musician/musicien baker/boulanger journalist/journaliste dentist/dentiste"
 # 'She is hungry': French says 'she has hunger'.
 FEELING_TABLE = "hungry/faim thirsty/soif cold/froid afraid/peur sleepy/sommeil right/raison wrong/tort"
@@ -328,7 +334,7 @@ TEN_TABLE = (
 )
 
 
-# eq=False: there is one object per entry, compared and hashed by identity.
+# eq=False: each entry is one object, compared and hashed by identity.
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,14 +390,14 @@ def begins_with_vowel(french: str) -> bool:
 
 
 @cache
-def pluralise(word: str) -> str:
+def pluralize(word: str) -> str:
     """chats, chevaux, gâteaux, souris."""
     if word[-1] in "sx":
         return word
     return word[:-1] + "ux" if word.endswith("al") else word + ("x" if word.endswith("eau") else "s")
 
 
-def feminise(word: str) -> str:
+def feminize(word: str) -> str:
     """verte, rouge, heureuse, active, chère, italienne."""
     for ending, form in (("e", "e"), ("eux", "euse"), ("f", "ve"), ("er", "ère"), ("en", "enne")):
         if word.endswith(ending):
@@ -407,7 +413,7 @@ def participle(infinitive: str, form: int = MS) -> str:
     else:
         word = infinitive[:-2] + {"er": "é", "ir": "i", "re": "u"}[infinitive[-2:]]
     word += "e" * (form % 2)
-    return pluralise(word) if form >= MP else word
+    return pluralize(word) if form >= MP else word
 
 
 @cache
@@ -415,7 +421,8 @@ def conjugate(infinitive: str, tense: str = "present") -> tuple[str, ...]:
     """The six persons of the present, the imperfect or the future."""
     stem, ending = infinitive[:-2], infinitive[-2:]
     strong = STRONG_STEM.get(infinitive, stem)
-    if tense == "imperfect":  # only verbs of state are told in it, and none of those ends in -ger or -cer
+    if tense == "imperfect":
+        # The corpus uses the imperfect of states only. "nous mangions" would need another stem than "je mangeais".
         root = "ét" if infinitive == "être" else conjugate(infinitive)[NOUS].removesuffix("ons")
         return tuple(root + end for end in ("ais", "ais", "ait", "ions", "iez", "aient"))
     if tense == "future":
@@ -445,7 +452,7 @@ def french_number(n: int, feminine: bool = False) -> str:
     if n < 20:
         word = NUMBERS[n][1]
     else:
-        unit = n % 20 if n >= 60 else n % 10  # soixante and quatre-vingt count on to nineteen
+        unit = n % 20 if n >= 60 else n % 10  # from 60 on, units go up to 19: soixante-dix-neuf
         link = " et " if unit in (1, 11) and n < 80 else "-"
         word = TENS[n // 10 - 2][1] + (link + NUMBERS[unit][1] if unit else "s" if n == 80 else "")
     return word + "e" if feminine and word.endswith("un") else word
@@ -462,7 +469,7 @@ def _nouns(row: str) -> list[Noun]:
         en, fr, gender = entry.split()
         one, _, many = en.replace("_", " ").partition("/")
         un, _, des = fr.replace("_", " ").partition("/")
-        forms = (one, many or english_s(one)), (un, des or pluralise(un))
+        forms = (one, many or english_s(one)), (un, des or pluralize(un))
         nouns.append(Noun(*forms, gender == "f", frozenset(kinds.split())))
     return nouns
 
@@ -471,8 +478,8 @@ def _adjective(en: str, fr: str, place: str, *kinds: str) -> Adjective:
     he, *irregular = fr.replace("_", " ").split("/")
     if irregular == ["="]:
         return Adjective(en, (he,) * 4, he, place, frozenset(kinds))
-    she = irregular[0] if irregular else feminise(he)
-    forms = (he, she, pluralise(he), pluralise(she))
+    she = irregular[0] if irregular else feminize(he)
+    forms = (he, she, pluralize(he), pluralize(she))
     return Adjective(en, forms, irregular[1] if len(irregular) > 1 else he, place, frozenset(kinds))
 
 

@@ -1,13 +1,16 @@
-"""The embedded demo corpus: English-French sentence pairs from a small grammar. `nmt demo` writes it to a folder.
+"""The demo corpus: English-French sentence pairs from a small grammar.
 
-French is a function of the English sentence, so a small model can learn it in a minute and its mistakes mean
-something. Where English leaves a choice, the rules are: 'you' is tu, and vous only where the sentence addresses
-somebody politely (Sir, Madam, please) or two people; 'they' and 'it' have the gender of what they stand for, 'they' of
-nobody named is ils; I, you, me, us and 'the teacher' are masculine; a past action is the passé composé, a past state
-the imperfect. French '?' and '!' follow a plain space: print has a no-break one, which looks the same and is a trap.
+Each English sentence has exactly one French translation, so a small model can learn the corpus in a minute, and each
+difference from the reference is a real mistake. Where English leaves a choice, these rules decide:
 
-Top to bottom: what may be drawn, the Speaker who draws sentences at random, the splits. How words become sentences is
-in grammar.py, the words themselves are in lexicon.py.
+- 'you' is tu. It is vous only if the sentence addresses somebody politely (Sir, Madam, please) or two people.
+- 'they' and 'it' have the gender of the noun that they replace. 'they' without such a noun is ils.
+- I, you, me, us and 'the teacher' are masculine.
+- A past action is the passé composé, a past state is the imperfect.
+- French '?' and '!' follow a plain space. Print uses a no-break space, which looks the same and is easily lost.
+
+From top to bottom: the words that may be drawn, the Speaker who draws sentences at random, the splits. grammar.py
+makes sentences of words, lexicon.py lists the words.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
-from nmt_cli.demo import lexicon
-from nmt_cli.demo.grammar import (
+from demo_corpus import lexicon
+from demo_corpus.grammar import (
     BE,
     BE_NOW,
     BE_PAST,
@@ -40,13 +43,13 @@ from nmt_cli.demo.grammar import (
     noun_phrase,
     predicate,
     pronoun,
-    realise,
+    realize,
     sentence,
     who,
     with_relative,
     words,
 )  # fmt: skip
-from nmt_cli.demo.lexicon import (
+from demo_corpus.lexicon import (
     ADJECTIVES,
     ALL_VERBS,
     CITIES,
@@ -69,9 +72,9 @@ from nmt_cli.demo.lexicon import (
 
 T = TypeVar("T")
 
-TRAIN, HELD_OUT = 20_000, 500  # pairs in train; in dev, and in test
-SHARE_APART = 0.04  # of all Uses, kept out of train
-MIN_COUNT = 5  # how often train has each word of dev and test
+TRAIN, HELD_OUT = 20_000, 500  # sentence pairs: TRAIN in train, HELD_OUT in dev and in test
+SHARE_APART = 0.04  # the share of all word pairs (Use) that train never shows together
+MIN_COUNT = 5  # train has each word of dev and test at least this often
 WORD = re.compile(r"[\w-]+'?")
 
 
@@ -130,7 +133,7 @@ THINK, SAY, KNOW, BELIEVE, HOPE = (
     Verb(lexicon.english_verb(en), fr, traits=STATE)
     for en, fr in lexicon.pairs("think/penser say/dire know/savoir believe/croire hope/espérer")
 )
-# Why one does things: because one is ...
+# Verbs and the states that explain them: somebody eats because somebody is hungry.
 MOTIVES = [
     (VERBS[verb], state)
     for verb, state in lexicon.pairs(
@@ -146,7 +149,7 @@ ANIMAL_MOTIVES = [
     for motivated, state in MOTIVES
     if motivated.en == verb.en
 ]
-# ... and what makes one ...
+# States and the verbs that cause them: somebody is sad because somebody lost a key.
 MOODS = {
     "happy": verbs("find meet visit buy go"),
     "glad": verbs("find meet finish see"),
@@ -161,7 +164,7 @@ AROUND = [("near", "près de"), ("behind", "derrière"), ("in front of", "devant
 FEELINGS = list(lexicon.FEELINGS)
 COUNTS = (2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21)
 AGES = (*range(2, 22), 25, 30, 32, 40, 50, 60, 61, 70, 71, 80, 81, 90, 95)
-PLAINLY = ("", "")  # neither negated nor often or always
+PLAINLY = ("", "")  # no negation, no adverb
 PRONOUNS = [pronoun(JE), pronoun(TU), pronoun(IL), pronoun(IL, FS), pronoun(NOUS, MP), pronoun(ILS, MP)]
 
 # Determiners for each role of a noun: singular, plural, mass. 'own' becomes my, her, Anne's, ...; 0 a number.
@@ -180,8 +183,8 @@ ROLES: dict[str, tuple[list[str | int], list[str | int], list[str | int]]] = {
     "no longer": (["the", "own"], ["some"], ["some"]),
 }  # fmt: skip
 
-# How each kind of verb is told. Two tenses are drawn only where a sentence asks for them: 'plain' is the simple
-# present after 'if', and 'later' the same after 'when', where French has the future.
+# The tenses of each kind of verb. Two more tenses are used only in subordinate clauses: 'plain' is the simple present
+# after 'if'; 'later' is the simple present after 'when', where French uses the future.
 TENSES = {
     "home": ["present"],
     "state": ["present"] * 6 + ["past"] * 3 + ["future"],
@@ -189,7 +192,7 @@ TENSES = {
     "event": ["past"] * 5 + ["future"] * 2 + ["near"],
     "action": ["present", "past", "habit", "future"] * 4 + ["near"] * 3 + ["can", "must", "want"] * 2 + ["hope"],
     "once": ["present", "past", "future"] * 4 + ["near"] * 3 + ["can", "must", "want"] * 2,
-    "animal": ["present", "past"] * 4 + ["habit", "near", "future"] * 2,  # an action of theirs
+    "animal": ["present", "past"] * 4 + ["habit", "near", "future"] * 2,  # an action of an animal
 }
 SIMPLE = ("present", "past", "near", "future")
 SIMPLE_TENSES = {kind: [tense for tense in tenses if tense in SIMPLE] for kind, tenses in TENSES.items()}
@@ -202,7 +205,7 @@ PAST, FUTURE, NOW, HABIT = map(lexicon.pairs, (
 ON_DAYS = [(f"on {en}", fr) for en, fr in lexicon.DAYS]
 HABIT += [(f"every {en}", f"tous les {fr}s") for en, fr in lexicon.DAYS]
 TIMES = {"past": PAST + ON_DAYS, "present": NOW, "habit": HABIT}
-AHEAD = FUTURE + ON_DAYS  # for every other tense
+AHEAD = FUTURE + ON_DAYS  # times for every other tense
 WEATHER = {
     "present": [("it is raining", "il pleut"), ("it is snowing", "il neige")],
     "plain": [("it rains", "il pleut"), ("it snows", "il neige")],
@@ -218,14 +221,14 @@ def verb_kind(verb: Verb) -> str:
 
 @cache
 def verbs_told(tense: str, animal: bool) -> list[Verb]:
-    """The verbs of people, or of animals, that can be told in a tense ('': in any)."""
+    """The verbs of people, or of animals, that can have this tense. '': any tense."""
     kinds = [kind for kind in TENSES if tense in TENSES[kind]]
     fits = [verb for verb in ALL_VERBS if tense == "" or verb_kind(verb) in kinds]
     return [verb for verb in fits if (verb.traits & {"animal", "beast"} if animal else "beast" not in verb.traits)]
 
 
 class Speaker:
-    """Draws sentences. Only random() is called: the one method whose sequence Python promises to keep."""
+    """Draws sentences. Only random() is called: Python promises to keep its sequence, but not that of other methods."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
@@ -236,7 +239,7 @@ class Speaker:
         self.sorts = [sort for weight, sort in sorts for _ in range(weight)]
 
     def sentence(self) -> tuple[str, str, tuple[Use, ...]]:
-        """English, French, and which words meet in it; nobody is named twice."""
+        """English, French, and the word pairs that occur together. No name occurs twice in a sentence."""
         while True:
             phrase, mark = self.pick(self.sorts)()
             named = NAME.findall(phrase.en)
@@ -249,10 +252,10 @@ class Speaker:
     def chance(self, probability: float) -> bool:
         return self.random() < probability
 
-    # Somebody, something, somewhere, some time.
+    # Phrases: people, things, places, times.
 
     def adjectives(self, noun: Noun, sober: bool) -> tuple[Adjective, ...]:
-        """None, one, or one on either side; sober: none that what will be said of the noun might contradict."""
+        """No adjective, one, or one on each side. sober: none that the rest of the sentence could contradict."""
         if self.chance(0.5) or ("kin" in noun.kinds and "adult" not in noun.kinds):
             return ()
         if BEFORE[noun] and (sober or self.chance(0.5)):
@@ -263,7 +266,7 @@ class Speaker:
     def thing(
         self, noun: Noun, role: str = "known", owner: Phrase | None = None, negation: str = "", sober: bool = False
     ) -> Phrase:
-        """A noun with its adjectives and a determiner fit for its role."""
+        """A noun with its adjectives and a determiner that fits its role."""
         plural = self.chance(0.35) and not noun.kinds & {"mass", "one"}
         role = "kin" if "kin" in noun.kinds and role != "new" else role
         determiner = self.pick(ROLES[role][2 if "mass" in noun.kinds else plural])
@@ -285,13 +288,13 @@ class Speaker:
         return ("my", "your", "her" if owner.form == FS else "his", "our", "your (vous)", "their")[owner.slot]
 
     def person(self, subject: Phrase | None = None, inner: bool = False, sober: bool = False) -> Phrase:
-        """Somebody; inner: not 'they', who would be taken for people named before."""
+        """A pronoun or a named person. inner: not 'they', which would refer to people named before."""
         if self.chance(0.3):
             return self.pick(PRONOUNS[:-1] if inner else PRONOUNS)
         return self.named(subject, sober)
 
     def named(self, subject: Phrase | None = None, sober: bool = False) -> Phrase:
-        """A name, two, a friend's, or people by their trade or kinship, if need be the subject's."""
+        """One name, two names, a friend's name, or a noun such as teacher or brother."""
         dice, one, two = self.random(), self.pick(NAMES), self.pick(NAMES)
         if dice > 0.6:
             return self.thing(self.pick(PEOPLE), owner=subject, sober=sober)
@@ -341,7 +344,7 @@ class Speaker:
         return Phrase(f"at {lexicon.english_number(n)} o'clock", french)
 
     def complement(self, verb: Verb, subject: Phrase) -> Phrase | None:
-        """What must, or may, follow the verb: whither, whence, to whom; where, with whom, at what time."""
+        """The complement of the verb: a destination, an origin, a receiver; or a place, a companion, an hour."""
         traits, site = verb.traits, self.chance(0.5)
         if "to" in traits:
             return self.at(AT, ("to", "à")) if site else self.abroad("to", "à")
@@ -369,7 +372,7 @@ class Speaker:
             return self.with_person("with", "avec", subject)
         return self.hour() if "hour" in traits else None
 
-    # What somebody does, what something is like.
+    # Clauses: actions and descriptions.
 
     def clause(
         self,
@@ -379,13 +382,13 @@ class Speaker:
         inner: bool = False,
         manner: tuple[str, str] | None = None,
     ) -> Clause:
-        """An action; inner: in a subordinate clause; manner: negation and adverb, if given, and then without a date."""
+        """An action. inner: in a subordinate clause. manner: negation and adverb; with it, the clause has no date."""
         animal = "animal" in subject.kinds
         verb = verb or self.pick(verbs_told(tense, animal))
         kind = verb_kind(verb)
         tense = tense or self.pick(TENSES["animal" if animal and kind == "action" else kind])
         negation, adverb = manner or self.manner(kind, tense)
-        negation = "" if subject.en.startswith("all the") else negation  # 'all do not' says too little
+        negation = "" if subject.en.startswith("all the") else negation  # 'all the boys do not' is ambiguous
         if negation == "never" and verb.en[0] == verb.en[2] and tense == "past":
             negation = "not"  # 'they never read' would be both past and present
         obj = pro = rest = when = None
@@ -428,26 +431,26 @@ class Speaker:
             role = "new"
         else:
             role = negation or ("habit" if tense == "habit" else "object")
-        owner = NOBODY if "gain" in verb.traits else subject  # nobody buys what is theirs
+        owner = NOBODY if "gain" in verb.traits else subject  # nobody buys a thing of their own
         return self.thing(noun, role, owner, negation, sober="known" in verb.traits), None
 
     def clitic(self, subject: Phrase, inner: bool, dative: bool = False) -> Phrase | None:
-        """me, you, him, ...: nobody who is the subject, nor, inside another clause, 'them' (who would that be?)."""
+        """An object pronoun: not the subject itself, and in a subordinate clause not 'them', which would be unclear."""
         slot, form = self.pick(((JE, MS), (TU, MS), (IL, MS), (IL, FS), (NOUS, MP), (ILS, MP)))
         if {slot, subject.slot} <= {JE, NOUS} or {slot, subject.slot} <= {TU, VOUS} or (inner and slot == ILS):
             return None
         return clitic(slot, form, dative=dative)
 
     def state(self, subject: Phrase, name: str, tense: str, negation: str = "") -> Clause:
-        """Somebody is hungry (a faim), tired (est fatigué), ..."""
-        if name in lexicon.FEELINGS and subject.kinds & {"person", "animal"}:  # the soup, too, is cold: est froide
+        """Somebody is hungry (a faim) or tired (est fatigué)."""
+        if name in lexicon.FEELINGS and subject.kinds & {"person", "animal"}:  # but of the soup: est froide
             return Clause(subject, HAVE_BE, tense, negation=negation, rest=Phrase(name, lexicon.FEELINGS[name]))
         adjective = ADJECTIVES[name]
         degree = self.pick(DEGREES[:2]) if "very" in adjective.kinds and not negation and self.chance(0.3) else ("", "")
         return Clause(subject, BE, tense, negation=negation, rest=predicate(adjective, subject, degree))
 
     def description(self, subject: Phrase | None = None, tense: str = "") -> Clause:
-        """What something is like; nothing that could contradict the adjectives it has already."""
+        """A description that does not contradict the adjectives that the subject already has."""
         if subject is None:
             noun = self.pick(ANIMALS if self.chance(0.3) else DESCRIBED)
             subject = self.person(sober=True) if self.chance(0.5) else self.thing(noun, sober=True)
@@ -458,7 +461,7 @@ class Speaker:
             return self.state(subject, self.pick(FEELINGS), told, negation)
         places = ("after", "predicate") if subject.uses else ("after", "predicate", "before")
         adjective = self.pick(adjectives_of(subject.kinds, *places))
-        if adjective.kinds & {"nation", "colour"}:  # for good: 'was green', 'is never Italian' are odd
+        if adjective.kinds & {"nation", "colour"}:  # permanent: 'was green' and 'is never Italian' are odd
             if tense not in ("", "present"):
                 return self.description(subject, tense)
             told, negation = "present", "not" if negation else ""
@@ -478,7 +481,7 @@ class Speaker:
         else:
             noun, place = self.pick(STRANGERS), self.where()
         if self.chance(0.5):
-            return realise(Clause(self.thing(noun), BE, tense, rest=place))
+            return realize(Clause(self.thing(noun), BE, tense, rest=place))
         empty = self.chance(0.2)
         what = noun_phrase(noun, "no", plural="mass" not in noun.kinds) if empty else self.thing(noun, "new")
         be, has = (BE_NOW[what.slot], "a") if tense == "present" else (BE_PAST[what.slot], "avait")
@@ -488,7 +491,7 @@ class Speaker:
     def presented(self, what: Phrase) -> Phrase:
         """This is my brother, c'est mon frère; these are my sisters, ce sont mes sœurs."""
         this = Phrase("this" if what.slot == IL else "these", "ce", what.slot)
-        return realise(
+        return realize(
             Clause(this, BE, negation="not" if self.chance(0.15) and " not " not in what.en else "", rest=what)
         )
 
@@ -498,23 +501,23 @@ class Speaker:
         if self.chance(0.6) and not subject.uses:
             age = self.pick(AGES)
             rest = Phrase(f"{lexicon.english_number(age)} years old", f"{lexicon.french_number(age)} ans")
-            return realise(Clause(subject, HAVE_BE, tense, rest=rest))
+            return realize(Clause(subject, HAVE_BE, tense, rest=rest))
         job = self.pick(lexicon.JOBS)
         en = f"a {job.en}" if subject.slot in (JE, TU, IL) else lexicon.english_s(job.en)
-        return realise(Clause(subject, BE, tense, rest=Phrase(en, job.fr[subject.form])))
+        return realize(Clause(subject, BE, tense, rest=Phrase(en, job.fr[subject.form])))
 
-    # Sentences, with the mark they end in.
+    # Sentences, each with its final punctuation mark.
 
     def statement(self) -> tuple[Phrase, str]:
         dice = self.random()
         if dice < 0.12:  # Yesterday, ...
             clause = self.clause(self.actor(), self.pick(("past", "future", "near")), manner=PLAINLY)
-            done = realise(clause)
+            done = realize(clause)
             return (done if verb_kind(clause.verb) == "state" else join(self.time(clause.tense), ",", ",", done)), "."
         if dice < 0.58:
-            return realise(self.clause(self.actor())), "."
+            return realize(self.clause(self.actor())), "."
         if dice < 0.8:
-            return realise(self.description()), "."
+            return realize(self.description()), "."
         if dice < 0.88:
             return self.located(), "."
         return (self.presented(self.thing(self.pick(SHOWN), "shown")) if dice < 0.93 else self.identity()), "."
@@ -527,13 +530,13 @@ class Speaker:
         if verb is not HOPE and self.chance(0.25):
             what = self.reason(self.person(subject, inner=True, sober=True))[0]
         elif self.chance(0.25):
-            what = realise(self.description(inner, tense))
+            what = realize(self.description(inner, tense))
         else:
-            what = realise(self.clause(inner, tense, self.pick(NEXT) if verb is HOPE else None, inner=True))
+            what = realize(self.clause(inner, tense, self.pick(NEXT) if verb is HOPE else None, inner=True))
         clause = Clause(subject, verb, rest=Phrase(f"that {what.en}", f"que {what.fr}", uses=what.uses))
         if verb is not HOPE and subject.slot != JE and self.chance(0.2):
             return ask(clause), "?"
-        return realise(clause), "."
+        return realize(clause), "."
 
     def reason(self, subject: Phrase | None = None) -> tuple[Phrase, str]:
         dice, subject = self.random(), subject or self.person(inner=True, sober=True)
@@ -541,7 +544,7 @@ class Speaker:
             mood = self.pick(tuple(MOODS))
             other = again(subject) if mood in ("tired", "proud") else self.same_or_other(subject)
             main = self.state(subject, mood, "present")
-            why = realise(self.clause(other, "past", self.pick(MOODS[mood]), inner=True, manner=PLAINLY))
+            why = realize(self.clause(other, "past", self.pick(MOODS[mood]), inner=True, manner=PLAINLY))
         elif dice < 0.75 or subject.slot == ILS:  # the cat is sleeping because it is tired
             subject = self.thing(self.pick(ANIMALS), sober=True) if self.chance(0.2) else subject
             verb, state = self.pick(ANIMAL_MOTIVES if "animal" in subject.kinds else MOTIVES)
@@ -551,7 +554,7 @@ class Speaker:
             if state == "rain":
                 why = Phrase(*self.pick(WEATHER[then]))
             else:
-                why = realise(self.state(again(subject), state, then, negation))
+                why = realize(self.state(again(subject), state, then, negation))
         else:  # I did not buy the dress because it was too expensive: 'it' and 'cher' are feminine, like 'robe'
             verb = self.pick(JUDGE)
             noun = self.pick(JUDGED[verb])
@@ -560,8 +563,8 @@ class Speaker:
             main = Clause(subject, verb, tense, what, "not" if bad else "")
             it = replace(again(what), noun=what.noun)
             rest = predicate(adjective, it, self.pick(DEGREES) if bad else ("", ""))
-            why = realise(Clause(it, BE, tense, rest=rest))
-        return join(realise(main), " because", " parce que", why), "."
+            why = realize(Clause(it, BE, tense, rest=rest))
+        return join(realize(main), " because", " parce que", why), "."
 
     def condition(self) -> tuple[Phrase, str]:
         """If it rains, ...; when Anne arrives, ... (French: arrivera); when it snows, I often ..."""
@@ -572,12 +575,12 @@ class Speaker:
             first, then = Phrase(*self.pick(WEATHER[tense])), self.person()
         else:
             subject = self.person(inner=True)
-            first = realise(self.clause(subject, tense, self.pick(FIRST), inner=True, manner=PLAINLY))
+            first = realize(self.clause(subject, tense, self.pick(FIRST), inner=True, manner=PLAINLY))
             then = self.same_or_other(subject)
         manner = self.pick((("", "often"), ("", "always"), ("never", ""))) if told == "habit" else PLAINLY
-        main = realise(self.clause(then, told, self.pick(NEXT), inner=True, manner=manner))
+        main = realize(self.clause(then, told, self.pick(NEXT), inner=True, manner=manner))
         first = replace(first, en=f"{en} {first.en}", fr=f"{fr} {first.fr}")
-        if self.chance(0.7) or then.fr in ("il", "elle", "ils", "elles"):  # a pronoun follows whom it stands for
+        if self.chance(0.7) or then.fr in ("il", "elle", "ils", "elles"):  # a pronoun comes after its noun
             return join(first, ",", ",", main), "."
         return join(main, "", "", first), "."
 
@@ -600,8 +603,8 @@ class Speaker:
             return self.presented(whole), "."
         if dice < 0.4:
             verb = self.pick([verb for verb in VERBS_OF[head.noun] if verb is not clause.verb])
-            return realise(Clause(self.person(), verb, self.simple_tense(verb), whole)), "."
-        return realise(self.description(whole)), "."
+            return realize(Clause(self.person(), verb, self.simple_tense(verb), whole)), "."
+        return realize(self.description(whole)), "."
 
     def sequel(self) -> tuple[Phrase, str]:
         """Anne bought some apples and she washed them: 'them' is feminine, and so is 'lavées'."""
@@ -611,9 +614,9 @@ class Speaker:
         obj = self.thing(noun, "object", NOBODY if "gain" in first.traits else subject)
         it = clitic(obj.slot, obj.form, thing=True, noun=obj.noun)
         rest = self.complement(second, subject) if "gift" in second.traits else None
-        main = realise(Clause(subject, first, "past", obj))
+        main = realize(Clause(subject, first, "past", obj))
         then = Clause(again(subject), second, self.pick(("past", "near")), None, "not" if but else "", "", it, rest)
-        return join(main, ", but" if but else " and", ", mais" if but else " et", realise(then)), "."
+        return join(main, ", but" if but else " and", ", mais" if but else " et", realize(then)), "."
 
     def contrast(self) -> tuple[Phrase, str]:
         """Paul likes cats, but he hates cheese; Anne is reading while Luc is singing."""
@@ -623,12 +626,12 @@ class Speaker:
             liked, hated = (noun_phrase(noun, "", plural="mass" not in noun.kinds) for noun in nouns)
             then = Clause(again(subject), verb, obj=hated, negation="not" if verb is like else "")
             if liked != hated:
-                return join(realise(Clause(subject, like, obj=liked)), ", but", ", mais", realise(then)), "."
+                return join(realize(Clause(subject, like, obj=liked)), ", but", ", mais", realize(then)), "."
         tense, en, fr = self.pick(
             (("present", " while", " pendant que"), ("past", " and", " et"), ("future", " and", " et"))
         )
         other = self.named(subject)
-        one, two = (realise(self.clause(actor, tense, self.pick(NEXT), True, PLAINLY)) for actor in (subject, other))
+        one, two = (realize(self.clause(actor, tense, self.pick(NEXT), True, PLAINLY)) for actor in (subject, other))
         return join(one, en, fr, two), "."
 
     def order(self) -> tuple[Phrase, str]:
@@ -641,7 +644,7 @@ class Speaker:
         return done, "!"
 
     def addressed(self) -> tuple[Phrase, Phrase]:
-        """Who is spoken to, and their 'you': tu to one by name, vous to two, to a Sir or a Madam."""
+        """The person addressed, and the right 'you': tu for one name, vous for two names, Sir or Madam."""
         one, two, dice = self.pick(NAMES), self.pick(NAMES), self.random()
         if dice < 0.2:
             return Phrase("Madam", "Madame"), pronoun(VOUS, FS)
@@ -654,7 +657,7 @@ class Speaker:
     def question(self) -> tuple[Phrase, str]:
         dice = self.random()
         if dice < 0.1:  # Qui lit ce livre ?
-            return realise(self.clause(Phrase("who", "qui", kinds=PERSON), manner=PLAINLY)), "?"
+            return realize(self.clause(Phrase("who", "qui", kinds=PERSON), manner=PLAINLY)), "?"
         if dice < 0.18:  # Où est le chat ?
             what = self.thing(self.pick(SOUGHT))
             fr = f"où {lexicon.conjugate('être')[what.slot]} {what.fr}"
@@ -695,14 +698,14 @@ class Speaker:
 
 
 def kept_apart(speaker: Speaker) -> set[Use]:
-    """Words that shall not meet in train: some adjectives with some nouns, some verbs with some objects."""
+    """Word pairs that train never shows together: some adjectives with some nouns, some verbs with some objects."""
     uses = [(adjective.en, noun.en[0]) for noun in NOUNS.values() for adjective in BEFORE[noun] + AFTER[noun]]
     uses += [(verb.en[0], noun.en[0]) for verb in VERBS.values() for noun in OBJECTS[verb]]
     return {use for use in uses if speaker.chance(SHARE_APART)} - {("green", "cat"), ("like", "cat")}
 
 
 def distinct(speaker: Speaker) -> Iterator[tuple[tuple[str, str], tuple[Use, ...]]]:
-    """Sentence pairs without end, none like another in either language."""
+    """An endless stream of sentence pairs. No sentence occurs twice in either language."""
     seen: set[str] = set()
     while True:
         en, fr, uses = speaker.sentence()
@@ -720,10 +723,10 @@ def consists_of(text: str, known: set[str]) -> bool:
 
 
 def demo_corpus(seed: int = 1) -> dict[str, list[tuple[str, str]]]:
-    """The splits train, dev and test as (English, French) pairs; no sentence occurs twice, in either language.
+    """The splits train, dev and test as (English, French) pairs. No sentence occurs twice in either language.
 
-    Every other pair of dev and test brings two words together that never meet in train; yet train has every word of
-    dev and test at least MIN_COUNT times: what is tested is how words combine, not which ones are known.
+    Every second pair of dev and test has a word pair that train never shows together. Train has every word of dev and
+    test at least MIN_COUNT times. So dev and test measure how a model combines words, not which words it knows.
     """
     speaker = Speaker(seed)
     apart, pairs = kept_apart(speaker), distinct(speaker)

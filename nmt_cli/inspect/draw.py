@@ -1,0 +1,141 @@
+"""Draw the attention of a sentence pair: as text for a terminal, as a page for a browser, as a table for JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nmt_cli.inspect.attention import KINDS, Attention
+from nmt_cli.terminal.heatmap import Ink, grid, heatmap
+from nmt_cli.terminal.tables import new_table
+from nmt_cli.text.alignment import pharaoh
+
+_MOSTLY = 0.4  # a head "mostly" attends to a position that gets at least this share
+_NARROW = 60  # a terminal with fewer columns has no room for the column "mostly"
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For people
+
+
+def show_attention(
+    attention: Attention, kind: str, layer: int | None, head: int | None, width: int, ink: Ink
+) -> RenderableType:
+    """The sentences, one map of weights, and a summary of the layers, or of the heads of one layer."""
+    weights = attention.mean(kind, layer, head)
+    layers, heads = attention.weights[kind].shape[:2]
+    title = f"{KINDS[kind]}, {_choice(layer, layers, 'layer')}, {_choice(head, heads, 'head')}"
+    drawing = heatmap(weights, attention.rows[kind], attention.columns[kind], width, ink)
+    return _with_sentences(attention, kind, layer, title, drawing, width)
+
+
+def show_heads(attention: Attention, kind: str, layer: int | None, width: int, ink: Ink) -> RenderableType:
+    """The sentences, a small map for each head of one layer, by default the last, and a summary of these heads."""
+    attention.mean(kind, layer)  # refuses a kind or layer that does not exist
+    layers = len(attention.weights[kind])
+    layer = layer or layers
+    titles = [f"{number}: {bits:.2f} bits" for number, bits in enumerate(attention.entropy[kind][layer - 1], 1)]
+    maps = list(zip(titles, attention.weights[kind][layer - 1], strict=True))
+    title = f"{KINDS[kind]}, the heads of layer {layer} of {layers} and their entropy"
+    drawing = grid(maps, attention.rows[kind], attention.columns[kind], width, ink)
+    return _with_sentences(attention, kind, layer, title, drawing, width)
+
+
+def _with_sentences(
+    attention: Attention, kind: str, layer: int | None, title: str, drawing: Text, width: int
+) -> RenderableType:
+    sentences = Table.grid(padding=(0, 2))
+    sentences.add_column(style="dim")
+    sentences.add_row("source", Text(attention.source))
+    sentences.add_row("target" if attention.target_given else "translation", Text(attention.target or "(empty)"))
+    sentences.add_row("log p", f"{attention.logprob:.2f}")
+    if not attention.rows[kind]:
+        title, drawing = "", Text("the translation is empty: there is no attention to draw")
+    parts: list[RenderableType] = [sentences, "", Text(title, style="bold"), drawing]
+    special = attention.special_share(kind)
+    if special > 0.005:
+        parts.append(Text(f"{special:.0%} of the attention goes to special tokens; --special shows them", style="dim"))
+    return Group(*parts, "", _summary(attention, kind, layer, width))
+
+
+def _choice(chosen: int | None, count: int, name: str) -> str:
+    if count == 1:
+        return f"its only {name}"
+    return f"mean of {count} {name}s" if chosen is None else f"{name} {chosen} of {count}"
+
+
+def _summary(attention: Attention, kind: str, layer: int | None, width: int) -> Table:
+    """Where the layers attend to, or the heads of one layer."""
+    by_layer = layer is None
+    columns = ["layer" if by_layer else "head", "prev.", "same", "next", "punct.", "bits"]
+    table = new_table(*columns, title="Where the attention goes")
+    if width >= _NARROW:
+        table.add_column("mostly", header_style="dim")
+    else:
+        table.padding = (0, 1, 0, 0)
+    table.columns[0].justify = "right"
+    figures = {**attention.shares(kind), "bits": attention.entropy[kind]}
+    for row in range(attention.weights[kind].shape[0 if by_layer else 1]):
+        values = {
+            name: float(figure[row].mean() if layer is None else figure[layer - 1, row])
+            for name, figure in figures.items()
+        }
+        bits = values.pop("bits")
+        most = max(values, key=lambda name: values[name])
+        mostly = [most if values[most] >= _MOSTLY else ""] if width >= _NARROW else []
+        table.add_row(str(row + 1), *(f"{share:.0%}" for share in values.values()), f"{bits:.2f}", *mostly)
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For programs and browsers
+
+
+def as_json(attention: Attention) -> dict[str, Any]:
+    """Every figure: weights by kind, layer and head, the shares of each head, the alignment."""
+    alignment = None
+    if attention.word_weights is not None:
+        alignment = {
+            "source": attention.source_words,
+            "target": attention.target_words,
+            "pharaoh": pharaoh(attention.alignment()),
+        }
+    return {
+        "source": attention.source,
+        "target": attention.target,
+        "target_given": attention.target_given,
+        "logprob": round(attention.logprob, 4),
+        "alignment": alignment,
+        "attention": {kind: _kind_as_json(attention, kind) for kind in attention.weights},
+    }
+
+
+def _kind_as_json(attention: Attention, kind: str) -> dict[str, Any]:
+    weights = attention.weights[kind]
+    figures = {**attention.shares(kind), "entropy": attention.entropy[kind]}
+    return {
+        "rows": attention.rows[kind],
+        "columns": attention.columns[kind],
+        "shape": list(weights.shape),
+        "heads": [
+            {"layer": layer + 1, "head": head + 1}
+            | {name: round(float(values[layer, head]), 4) for name, values in figures.items()}
+            for layer, head in np.ndindex(weights.shape[:2])
+        ],
+        "mean": attention.mean(kind).round(4).tolist(),
+        "weights": weights.round(4).tolist(),
+    }
+
+
+def html_page(attention: Attention) -> str:
+    """One page that needs no other file and no network."""
+    attention.check_kind(next(iter(attention.weights), "cross"))  # refuses a model without attention
+    template = Path(__file__).with_name("attention.html").read_text(encoding="utf-8")
+    # "<" is escaped: a sentence that contains </script> cannot end the script element that holds the data.
+    data = json.dumps(as_json(attention), ensure_ascii=False).replace("<", "\\u003c")
+    return template.replace("__DATA__", data)

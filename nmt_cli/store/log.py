@@ -1,0 +1,183 @@
+"""RUN/log.jsonl: one JSON object per line, one dataclass here per kind of line. docs/log.md describes every field.
+
+Everybody who reads or writes the log goes through this module. It does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any, ClassVar
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import replace_file
+from nmt_cli.text.lines import read_lines
+
+
+@dataclass(frozen=True)
+class Start:
+    """A session begins: `nmt train` was started, for the first time or again."""
+
+    kind: ClassVar[str] = "start"
+    step: Annotated[int, "updates made before this session"]
+    resumed: Annotated[bool, "true if the session continues from a checkpoint"]
+    run: Annotated[str, "folder of the run, as the command named it"]
+    family: Annotated[str, "`model.family` of the recipe"]
+    parameters: Annotated[int, "number of trained weights"]
+    pairs: Annotated[int, "training pairs in use, without those that are too long"]
+    valid_lines: Annotated[int, "validation lines in use; 0 if there are none"]
+    device: Annotated[str, "`cpu`, `cuda` or `mps`"]
+    precision: Annotated[str, "`fp32`, `bf16` or `fp16`"]
+    precision_reason: Annotated[str, "why this precision was chosen"]
+    processes: Annotated[int, "processes that share each batch"]
+    threads: Annotated[int, "threads of each process"]
+    seed: Annotated[int, "`train.seed` of the recipe"]
+    best_bleu: Annotated[float | None, "best BLEU so far (0 to 100), if the run selects by BLEU"]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Figures of the updates since the last line of this kind. One line every `train.log_every` updates."""
+
+    kind: ClassVar[str] = "train"
+    step: Annotated[int, "updates made so far"]
+    epoch: Annotated[float, "passes over the training data so far"]
+    loss: Annotated[float, "mean training loss of a target token, in nats, with label smoothing and consistency terms"]
+    ppl: Annotated[float, "perplexity of the training tokens, without label smoothing"]
+    lr: Annotated[float, "learning rate of the last update"]
+    gradient_norm: Annotated[float, "mean norm of the gradient, before clipping"]
+    tokens: Annotated[int, "target tokens trained on so far, over all processes"]
+    tokens_per_second: Annotated[float, "target tokens per second since the last line, validation excluded"]
+    padding: Annotated[float, "share of the cells of the batches that is padding, from 0 to 1"]
+    minutes: Annotated[float, "minutes of training so far over all sessions, validation included"]
+    budget_used: Annotated[float, "share of the training budget that is used up; 1 ends the training"]
+    flops: Annotated[float, "floating-point operations so far: 6 for each weight and token"]
+    memory_mb: Annotated[float, "peak memory so far, in MiB: of all processes on a CPU, of the first GPU otherwise"]
+
+
+@dataclass(frozen=True)
+class Valid:
+    """A validation. Without validation lines, the five figures of the metrics are null."""
+
+    kind: ClassVar[str] = "valid"
+    step: Annotated[int, "updates made so far"]
+    value: Annotated[float, "what `train.metric` selects by, higher is better; the step if there are no lines"]
+    loss: Annotated[float | None, "mean negative log-likelihood of a target token, in nats"]
+    ppl: Annotated[float | None, "perplexity, exp(loss)"]
+    bleu: Annotated[float | None, "BLEU, from 0 to 100"]
+    chrf: Annotated[float | None, "chrF, from 0 to 100"]
+    signature: Annotated[str | None, "sacrebleu's signature of the BLEU score"]
+    lines: Annotated[int, "validation lines that were translated"]
+    seconds: Annotated[float, "seconds that the validation took"]
+    best: Annotated[bool, "true if these weights are the best so far and were saved as the model"]
+
+
+@dataclass(frozen=True)
+class Average(Valid):
+    """A validation of the mean of the last checkpoints, at the end of a run with `train.average`."""
+
+    kind: ClassVar[str] = "average"
+    checkpoints: Annotated[tuple[str, ...], "names of the averaged checkpoints, oldest first"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark for the reader, such as a skipped update or an ignored key of the recipe."""
+
+    kind: ClassVar[str] = "note"
+    step: Annotated[int, "updates made so far"]
+    text: Annotated[str, "the remark, one sentence"]
+
+
+@dataclass(frozen=True)
+class End:
+    """A session ends: the budget is used up, or a signal stopped it. A killed session has no such line."""
+
+    kind: ClassVar[str] = "end"
+    step: Annotated[int, "updates made so far"]
+    reason: Annotated[str, "the limit that was reached, or the name of the signal"]
+    signal: Annotated[int, "number of the signal that stopped the session; 0 if the run is finished"]
+
+
+Entry = Start | Train | Valid | Average | Note | End
+KINDS: tuple[type[Entry], ...] = (Start, Train, Valid, Average, Note, End)
+_BY_NAME = {kind.kind: kind for kind in KINDS}
+
+
+def to_table(entry: Entry) -> dict[str, Any]:
+    """The JSON object of an entry."""
+    return {"kind": entry.kind, **asdict(entry)}
+
+
+def from_table(table: dict[str, Any]) -> Entry:
+    """The entry of a JSON object. Raises KeyError or TypeError if the object has another kind or other fields."""
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return _BY_NAME[fields.pop("kind")](**fields)
+
+
+def read_log(run: Path) -> list[Entry]:
+    """The entries of a run's log. A line that a kill cut short ends the log."""
+    path = run / "log.jsonl"
+    entries: list[Entry] = []
+    for number, line in enumerate(read_lines(path) if path.exists() else (), 1):
+        try:
+            table = json.loads(line)
+        except ValueError:
+            break
+        try:
+            entries.append(from_table(table))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise NmtError(
+                f"{path}, line {number} is not an entry of a training log: {error}",
+                "docs/log.md lists the kinds and their fields; if another version of nmt wrote it, start a new run",
+            ) from None
+    return entries
+
+
+def best_validation(log: Iterable[Entry]) -> Valid | None:
+    """The validation of the weights in RUN/model.
+
+    This is the last one that was the best of its time, not the one with the highest value: the metric may have changed
+    between two sessions.
+    """
+    return next((entry for entry in reversed(list(log)) if isinstance(entry, Valid) and entry.best), None)
+
+
+def _line(entry: Entry) -> str:
+    return json.dumps(to_table(entry), ensure_ascii=False) + "\n"
+
+
+class LogWriter:
+    """Appends entries to log.jsonl, and their figures to TensorBoard if that is wanted."""
+
+    def __init__(self, stream: IO[str], board: Any) -> None:
+        self._stream, self._board = stream, board
+
+    def write(self, entry: Entry) -> None:
+        self._stream.write(_line(entry))
+        self._stream.flush()
+        if self._board is not None and entry.kind in ("train", "valid"):
+            for name, value in asdict(entry).items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{entry.kind}/{name}", value, entry.step)
+
+    def sync(self) -> None:
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        self._stream.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def open_log(run: Path, step: int, board: Any = None) -> LogWriter:
+    """Continue the log of a run whose last checkpoint is of this step. `board` is a SummaryWriter of TensorBoard.
+
+    Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
+    """
+    path = run / "log.jsonl"
+    replace_file(path, "".join(_line(entry) for entry in read_log(run) if entry.step <= step))
+    return LogWriter(path.open("a", encoding="utf-8", newline="\n"), board)

@@ -1,0 +1,40 @@
+"""What a training session tells its watcher: the entries of the log, and events that only the screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nmt_cli.store.log import Entry
+
+
+@dataclass(frozen=True)
+class Step:
+    """An update was made."""
+
+    step: int
+    epoch: float
+    loss: float  # mean of a target token, in nats
+
+
+@dataclass(frozen=True)
+class Validating:
+    """A validation begins."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """A signal came; training stops after the current update."""
+
+
+@dataclass(frozen=True)
+class AlreadyFinished:
+    """An earlier session used up the budget; this session changes nothing."""
+
+    reason: str
+
+
+Event = Entry | Step | Validating | Stopping | AlreadyFinished
+Watch = Callable[[Event], None]

@@ -1,0 +1,114 @@
+"""log.jsonl: what is written is read again, and docs/log.md describes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe.schema import keys_of
+from nmt_cli.store.log import (
+    KINDS,
+    Average,
+    End,
+    Note,
+    Start,
+    Train,
+    Valid,
+    best_validation,
+    open_log,
+    read_log,
+    to_table,
+)
+
+PAGE = Path(__file__).parents[2] / "docs/log.md"
+FIGURES = {
+    "loss": 1.5,
+    "ppl": 4.48,
+    "bleu": 30.0,
+    "chrf": 50.0,
+    "signature": "nrefs:1|tok:13a",
+    "lines": 10,
+    "seconds": 0.5,
+}
+ENTRIES = [
+    Start(0, False, "runs/é", "rnn", 10, 400, 10, "cpu", "fp32", "as the recipe says", 1, 2, 1, None),
+    Train(5, 0.5, 2.0, 7.4, 1e-3, 1.0, 500, 1e3, 0.04, 0.1, 0.5, 1e9, 100.0),
+    Valid(5, 30.0, **FIGURES, best=True),
+    Note(7, "update 7 skipped"),
+    Average(10, 29.0, **FIGURES, best=False, checkpoints=("step-5", "step-10")),
+    End(10, "10 steps", 0),
+]
+JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def json_type(hint: object) -> str:
+    if hint == tuple[str, ...]:
+        return "array of strings"
+    return " or ".join(JSON_TYPES[part] for part in get_args(hint) or (hint,))
+
+
+def test_the_page_describes_every_field_of_every_kind():
+    page = PAGE.read_text()
+    assert re.findall(r"^## `(\w+)`", page, re.M) == [kind.kind for kind in KINDS]
+    for kind, section in zip(KINDS, page.split("\n## ")[1:], strict=True):
+        assert kind.__doc__ in section
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", section, re.M)
+        assert rows == [(key.name, json_type(key.type), key.doc) for key in keys_of(kind)]
+
+
+def test_entries_are_read_as_they_were_written(tmp_path):
+    log = open_log(tmp_path, 0)
+    for entry in ENTRIES:
+        log.write(entry)
+    log.close()
+    assert read_log(tmp_path) == ENTRIES
+    assert {type(entry) for entry in ENTRIES} == set(KINDS)
+    first = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    assert list(first)[:2] == ["kind", "step"] and first["run"] == "runs/é" and first["best_bleu"] is None
+
+
+def test_a_log_continues_after_the_step_of_the_checkpoint(tmp_path):
+    """A killed session wrote the lines of later steps, and cut the last one short."""
+    text = "".join(json.dumps(to_table(entry)) + "\n" for entry in ENTRIES)
+    (tmp_path / "log.jsonl").write_text(text + '{"kind": "tra')
+    assert read_log(tmp_path) == ENTRIES
+    log = open_log(tmp_path, 5)
+    log.write(Note(5, "more"))
+    log.close()
+    assert read_log(tmp_path) == [*ENTRIES[:3], Note(5, "more")]
+
+
+def test_a_run_without_a_log_has_no_entries(tmp_path):
+    assert read_log(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"kind": "nonsense", "step": 1}', '{"kind": "end", "step": 1}', '{"kind": "note", "step": 1, "x": 2}', "[1]"],
+)
+def test_a_line_of_another_format_is_named(tmp_path, line):
+    (tmp_path / "log.jsonl").write_text(json.dumps(to_table(ENTRIES[3])) + "\n" + line + "\n")
+    with pytest.raises(NmtError, match=r"log\.jsonl, line 2 is not an entry"):
+        read_log(tmp_path)
+
+
+def test_the_best_validation_is_the_last_that_was_the_best_of_its_time():
+    """Values by different metrics cannot be compared."""
+    by_bleu, by_loss, worse = (
+        Valid(step, value, **FIGURES, best=best)
+        for step, value, best in ((5, 30.0, True), (10, -1.5, True), (15, -1.6, False))
+    )
+    assert best_validation([ENTRIES[0], by_bleu, by_loss, worse]) is by_loss
+    assert best_validation([ENTRIES[0]]) is None
+
+
+def test_reading_a_log_does_not_import_torch():
+    code = "import sys, nmt_cli.store.log; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
