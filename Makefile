@@ -26,6 +26,10 @@ test: $(STAMP)  ## install, then run the tests
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+docs: $(STAMP)  ## write the generated parts of docs/: the keys of recipes, the commands and options
+	$(BIN)/python -m nmt_cli.recipe.help docs/recipe.md
+	$(BIN)/python tools/command_reference.py docs/commands.md
+
 bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
@@ -40,4 +44,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint docs bench clean

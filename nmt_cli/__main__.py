@@ -1,8 +1,8 @@
-"""Where the command starts: `nmt`, and `python -m nmt_cli` in the form that torchrun needs."""
+"""The entry point of `nmt` and of `python -m nmt_cli`, the form that torchrun needs."""
 
 import signal
 
-# Until cli.main can say something better, Ctrl-C ends the process without a word, not in an import.
+# Importing takes a moment. Until cli.main runs, Ctrl-C ends the process silently instead of with a traceback.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

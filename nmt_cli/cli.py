@@ -1,6 +1,6 @@
-"""The `nmt` command: the list of verbs, and the boundary where exceptions become sentences and exit codes.
+"""The `nmt` command: the list of commands, and main(), which turns exceptions into messages and exit codes.
 
-Nothing heavy is imported here or at the top of a command, so that `nmt --help` is instant.
+No heavy module is imported here or at the top of a command module, so that `nmt --help` starts fast.
 """
 
 from __future__ import annotations
@@ -12,36 +12,51 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from nmt_cli import __version__
 from nmt_cli.commands import demo, export, inspect, ladder, prepare, recipes, score, train, translate
 from nmt_cli.errors import NmtError
 
+
+class _Commands(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Group the commands in the plain help of narrow terminals as in rich's help, and show whole sentences."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            title = getattr(command, "rich_help_panel", None) or "Commands"
+            groups.setdefault(title, []).append((name, command.get_short_help_str(limit=1000)))
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="nmt",
+    cls=_Commands,
     help="Neural machine translation on the command line.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich" if shutil.get_terminal_size().columns >= 80 else None,  # whose table cuts long options
+    # On narrow terminals rich's tables cut off long options, so the help is plain there.
+    rich_markup_mode="rich" if shutil.get_terminal_size().columns >= 80 else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
-app.command("ladder")(ladder.ladder)
-app.command("export")(export.export)
 app.command("score")(score.score)
 app.command("inspect")(inspect.inspect)
-app.command("recipes")(recipes.recipes)
-app.command("demo")(demo.demo)
+_MORE = "More commands"
+app.command("recipes", rich_help_panel=_MORE)(recipes.recipes)
+app.command("demo", rich_help_panel=_MORE)(demo.demo)
+app.command("export", rich_help_panel=_MORE)(export.export)
+app.command("ladder", rich_help_panel=_MORE)(ladder.ladder)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"nmt {__version__}")
         raise typer.Exit
 
@@ -55,60 +70,10 @@ def _options(
     pass
 
 
-# The base of Typer's own complaints about the command line; where it lives has moved between versions.
-_UsageError = typer.BadParameter.__mro__[1]
+# Typer's class of errors in the command line. Its module differs between versions of Typer, its subclass's does not.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-
-def main() -> NoReturn:
-    """Run the command line; every way out ends here, with an honest exit code."""
-    # How long OpenMP's threads spin while they wait. The default starves training when another program holds a core;
-    # this is as fast on a quiet machine (docs/performance.md). It must be set before torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as __main__ left it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
-    # Someone has closed it: whoever writes there is told so.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):  # whatever the locale says
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        code = app(prog_name="nmt", standalone_mode=False) or 0
-        sys.stdout.flush()  # now, while a full disk can still be reported
-    except NmtError as error:
-        code = _complain(error.message, error.hint)
-    except typer.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
-    except BrokenPipeError:
-        code = _SIGPIPE
-    except SystemExit as leaving:  # how rich and Typer take a broken pipe
-        code = _SIGPIPE if isinstance(leaving.__context__, BrokenPipeError) else int(leaving.code or 0)
-    except MemoryError:
-        code = _complain("out of memory", "close other programs, or make batches or blocks smaller")
-    except OSError as error:
-        if error.errno is None:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        code = _complain(f"{where}{os.strerror(error.errno)}", _OS_HINTS.get(error.errno, ""))
-    except Exception as error:
-        if not isinstance(error, _UsageError):
-            raise
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "nmt"
-        code = _complain(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
-    _leave(code)
-
-
-def _terminated(number: int, frame: object) -> NoReturn:
-    """Leave as after Ctrl-C: what was being written aside is removed."""
-    sys.exit(128 + number)
-
-
-_SIGPIPE = 141  # as if killed by SIGPIPE: the reader has seen enough, and nobody need be told
-
+_CLOSED_PIPE = 141  # the exit code of a program that SIGPIPE ends
 _OS_HINTS = {
     errno.ENOSPC: "the disk is full: make room, or write elsewhere",
     errno.EACCES: "check the permissions",
@@ -117,7 +82,56 @@ _OS_HINTS = {
 }
 
 
-def _complain(message: str, hint: str) -> int:
+def main() -> NoReturn:
+    """Run the command line and exit. The exit code is 0 only if the command succeeded."""
+    # OpenMP's threads spin while they wait. By default they spin so long that training starves when another program
+    # uses a core; this value is as fast on a quiet machine (docs/performance.md). torch reads it at its import.
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # __main__ has set it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    _prepare_streams()
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="nmt", standalone_mode=False) or 0
+        sys.stdout.flush()  # while a full disk can still be reported
+    except NmtError as error:
+        code = _print_error(error.message, error.hint)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except BrokenPipeError:
+        code = _CLOSED_PIPE
+    except SystemExit as exit:  # rich and Typer call sys.exit when stdout is a closed pipe
+        code = _CLOSED_PIPE if isinstance(exit.__context__, BrokenPipeError) else int(exit.code or 0)
+    except MemoryError:
+        code = _print_error("out of memory", "close other programs, or make batches or blocks smaller")
+    except OSError as error:
+        if error.errno is None:
+            raise
+        path = f"{error.filename}: " if error.filename else ""
+        code = _print_error(f"{path}{os.strerror(error.errno)}", _OS_HINTS.get(error.errno, ""))
+    except _UsageError as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "nmt"
+        code = _print_error(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
+    _exit(code)
+
+
+def _prepare_streams() -> None:
+    """Replace streams that the caller has closed, and write UTF-8 whatever the locale is."""
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
+    # Read-only: writing results to a closed stdout must fail.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _exit_on_signal(number: int, frame: object) -> NoReturn:
+    """Raise SystemExit, so that SIGTERM removes half-written files as Ctrl-C does."""
+    sys.exit(128 + number)
+
+
+def _print_error(message: str, hint: str) -> int:
     from rich.text import Text
 
     from nmt_cli.terminal.console import messages
@@ -129,15 +143,15 @@ def _complain(message: str, hint: str) -> int:
     return 1
 
 
-def _leave(code: int) -> NoReturn:
-    """Exit without Python's own last flush, which would turn a closed pipe into a message."""
+def _exit(code: int) -> NoReturn:
+    """Exit without a message if stdout is a closed pipe. Python's own flush at exit would print one."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or 1
     if code and threading.active_count() > 1:
-        # Threads still at work inside a C++ library would take the process down when Python ends before they do.
+        # A thread that still runs inside a C++ library would crash the process while Python shuts down.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

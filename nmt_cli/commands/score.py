@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nmt_cli.scoring.comet import MODEL
-
-
-class Format(str, Enum):
-    table = "table"
-    json = "json"
-    tsv = "tsv"
-
-
-class Paired(str, Enum):
-    bs = "bs"
-    ar = "ar"
 
 
 def score(
@@ -48,7 +36,7 @@ def score(
     ] = None,
     confidence: Annotated[bool, typer.Option("--confidence", help="Add 95 % bootstrap confidence intervals.")] = False,
     paired: Annotated[
-        Paired | None,
+        Literal["bs", "ar"] | None,
         typer.Option(help="Test each system against the first. bs: paired bootstrap. ar: approximate randomization."),
     ] = None,
     samples: Annotated[
@@ -59,7 +47,7 @@ def score(
     by_length: Annotated[bool, typer.Option("--by-length", help="Plot the score by the length of the source.")] = False,
     worst: Annotated[int, typer.Option(min=0, metavar="N", help="Show the N worst lines beside the reference.")] = 0,
     comet_model: Annotated[str, typer.Option(help="COMET's weights: a name, or the path of a .ckpt.")] = MODEL,
-    form: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.table,
+    form: Annotated[Literal["table", "json", "tsv"], typer.Option("--format", "-f", help="Output format.")] = "table",
 ) -> None:
     """Score translations with sacrebleu: BLEU, chrF, chrF++ and TER, each number with its signature.
 
@@ -79,7 +67,7 @@ def score(
     from nmt_cli.scoring.texts import read_texts
     from nmt_cli.terminal.console import messages, output, stages
 
-    if form is Format.tsv and sentences + by_length + bool(worst) > 1:
+    if form == "tsv" and sentences + by_length + bool(worst) > 1:
         raise NmtError("a TSV holds one table", "choose one of --sentences, --by-length and --worst; or --format json")
 
     def warn(warning: str) -> None:
@@ -97,7 +85,7 @@ def score(
             lang=lang,
             tokenize=tokenize,
             confidence=confidence,
-            paired=paired.value if paired else None,
+            paired=paired,
             samples=samples,
             seed=seed,
             sentences=sentences,
@@ -111,9 +99,9 @@ def score(
 
     from nmt_cli.scoring.draw import draw_report, report_json, report_tsv
 
-    if form is Format.json:
+    if form == "json":
         typer.echo(report_json(report))
-    elif form is Format.tsv:
+    elif form == "tsv":
         typer.echo(report_tsv(report))
     else:
         console = output()

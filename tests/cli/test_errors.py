@@ -1,0 +1,93 @@
+"""Mistakes on the command line, and how a command ends: messages, exit codes, pipes, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.checks import assert_user_error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prepaer"], "'prepaer'. Did you mean 'prepare'?"),
+        (["prepare", "--uot", "x"], "--uot"),
+        (["train"], "recipe"),
+        (["train", "demo", "--minutes", "soon"], "--minutes"),
+        (["inspect"], "model"),
+        (["inspect", "x", "y", "--kind", "self"], "--kind"),
+        (["demo", "a", "b"], "b"),
+    ],
+)
+def test_wrong_command_line_is_a_user_error(nmt, arguments, message):
+    result = nmt(*arguments)
+    assert_user_error(result, "hint: nmt")
+    assert message.lower() in result.err.lower()
+
+
+def test_unknown_recipe_is_a_user_error(nmt):
+    assert_user_error(nmt("recipes", "none-such"), "there is no recipe none-such")
+
+
+# rich would remove [bold], raise an error at [/x], and draw :smile: as an emoji.
+MARKUP = ":smile:[bold]a[/x]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["NAME"],
+        ["prepare", "NAME"],
+        ["prepare", "--source", "NAME", "--target", "b.de", "--out", "out"],
+        ["train", "NAME"],
+        ["train", "demo", "--set", "NAME=1"],
+        ["translate", "NAME"],
+        ["score", "NAME", "--ref", "b"],
+        ["score", "b.de", "--ref", "b.de", "--metrics", "NAME"],
+        ["inspect", "NAME"],
+        ["inspect", "NAME", "a sentence"],
+        ["inspect", "NAME", "--schedule"],
+        ["export", "NAME", "--to", "hf", "--out", "out"],
+        ["recipes", "NAME"],
+        ["ladder", "NAME"],
+        ["ladder", "--rungs", "NAME"],
+    ],
+    ids=" ".join,
+)
+def test_errors_show_brackets_and_colons_as_typed(nmt, write, arguments):
+    write("b.de", "ein Haus\n")
+    result = nmt(*(argument.replace("NAME", MARKUP) for argument in arguments))
+    assert_user_error(result, MARKUP)
+
+
+def test_messages_and_tables_show_brackets_and_colons_as_typed(nmt, write):
+    folder = MARKUP
+    write("a.en", "".join(f"a house {number} [/i] :smile:\n" for number in range(30)) + "[/b] x\n")
+    write("a.de", "".join(f"ein Haus {number} [bold]\n" for number in range(30)) + "\n")
+    files = ("--source", "a.en", "--target", "a.de", "--vocab-size", "60", "--out", folder)
+    prepared = nmt("prepare", *files)
+    assert prepared.code == 0, prepared.err
+    assert f"written to {folder}" in prepared.err.replace("\n", " ")
+    assert "[/b] x" in prepared.text  # an example of a dropped line
+    again = nmt("prepare", *files)
+    assert again.code == 0 and f"{folder} is up to date" in again.err
+    demo = nmt("demo", f"{folder}/demo")
+    assert demo.code == 0 and f"{folder}/demo/train.en" in demo.text
+    scored = nmt("score", f"{folder}/demo/dev.en", "--ref", f"{folder}/demo/dev.fr", "--metrics", "chrf")
+    assert scored.code == 0 and f"chrF2   {folder}/demo/dev.en" in scored.text, scored.text
+
+
+def test_closed_stdout_pipe_ends_the_command_quietly(tmp_path):
+    script = f"{sys.executable} -m nmt_cli recipes --keys | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr == "" and done.stdout.strip() in ("0", "141")
+
+
+def test_ctrl_c_during_imports_ends_the_process_silently():
+    """Python's default handler would print a traceback."""
+    script = "import nmt_cli.__main__, os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT and done.stderr == ""

@@ -1,0 +1,83 @@
+"""`nmt --help`, `nmt --version`, and shell completion."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+MAIN_COMMANDS = ["prepare", "train", "translate", "score", "inspect"]
+MORE_COMMANDS = ["recipes", "demo", "export", "ladder"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], *([name, "--help"] for name in MAIN_COMMANDS + MORE_COMMANDS)])
+def test_help_goes_to_stdout_without_colors(nmt, arguments):
+    result = nmt(*arguments)
+    assert result.code == 0 and "Usage" in result.text and "\x1b" not in result.text and result.err == ""
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_shows_the_five_main_commands_first(nmt, columns):
+    """60 columns get plain text, 100 columns get rich's tables."""
+    result = nmt("--help", env={"COLUMNS": str(columns)})
+    assert result.code == 0 and ("╭" in result.text) == (columns == 100)
+    first, title, second = result.text.partition("More commands")
+    assert title
+    listed = [re.findall(r"^[ │]+([a-z]+)  +[A-Z]", part, flags=re.M) for part in (first, second)]
+    assert listed == [MAIN_COMMANDS, MORE_COMMANDS]
+    assert max(map(len, result.text.splitlines())) <= columns
+
+
+def test_plain_help_shows_whole_sentences(nmt):
+    result = nmt("--help", env={"COLUMNS": "60"})
+    assert "..." not in result.text.partition("Commands:")[2]
+    assert "each number with its signature." in " ".join(result.text.split())
+
+
+def test_version(nmt):
+    from nmt_cli import __version__
+
+    assert nmt("--version").text == f"nmt {__version__}\n"
+
+
+def test_help_does_not_import_torch_or_other_slow_packages():
+    script = (
+        "import sys; from nmt_cli.cli import app\n"
+        "try: app(['--help'], prog_name='nmt')\n"
+        "except SystemExit: pass\n"
+        "slow = {'torch', 'numpy', 'sacrebleu', 'sentencepiece', 'ctranslate2', 'transformers'} & set(sys.modules)\n"
+        "print(sorted(slow), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n" and "Usage" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("nmt tr", ["train", "translate"]),
+        ("nmt score a.de --metr", ["--metrics"]),
+        ("nmt score a.de --format ", ["table", "json", "tsv"]),
+        ("nmt prepare --val", ["--valid-source", "--valid-target", "--valid-tsv"]),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(tmp_path, line, completions):
+    """bash loads the script of `nmt --show-completion` and calls the completion function, as it does after a tab."""
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    (tmp_path / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt_cli "$@"\n')
+    (tmp_path / "nmt").chmod(0o755)
+    words = line.split(" ")
+    script = f"""
+        eval "$({sys.executable} -m nmt_cli --show-completion)"
+        COMP_WORDS=({" ".join(words)} {'""' if not words[-1] else ""}); COMP_CWORD={len(words) - 1}
+        $(complete -p nmt | sed -E 's/.*-F ([^ ]+) .*/\\1/') nmt
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env, check=False)
+    assert done.stdout.split() == completions, done.stderr
