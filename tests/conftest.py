@@ -40,12 +40,12 @@ def nmt_in(forked, tmp_path_factory):
         words, environment = list(map(str, args)), {**os.environ, "COLUMNS": "100", **(env or {})}
         if env or forked is None:  # some variables are for Python itself, which reads them when it starts
             command = [sys.executable, "-m", "nmt_cli", *words]
-            done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300)
+            done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=600)
             return Result(done.returncode, done.stdout, done.stderr.decode())
         streams = [folder / name for name in ("stdin", "stdout", "stderr")]
         for stream, content in zip(streams, (stdin, b"", b""), strict=True):
             stream.write_bytes(content)
-        code = forked.run(words, cwd, environment, streams, timeout=300)
+        code = forked.run(words, cwd, environment, streams, timeout=600)
         return Result(code, streams[1].read_bytes(), streams[2].read_text())
 
     return run

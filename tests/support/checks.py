@@ -11,10 +11,13 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+PATIENCE = 300  # seconds after which a test gives up; a busy machine must not reach it
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Result:
 
 
 def assert_user_error(result: Result, *parts: str) -> None:
-    """One clear complaint with all these parts, a hint, exit code 1, nothing on stdout, no traceback."""
+    """One error with all these parts, a hint, exit code 1, nothing on stdout, no traceback."""
     assert result.code == 1, result
     assert result.out == b"", result
     assert result.err.startswith("error: "), result.err
@@ -40,39 +43,50 @@ def assert_user_error(result: Result, *parts: str) -> None:
         assert part in result.err, (part, result.err)
 
 
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait until the condition is true. A busy machine may take long, so the limit is long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.02)
+
+
 def assert_children_die(process: subprocess.Popen, seconds: float, number: signal.Signals) -> None:
-    """When a process ends by this signal, so many seconds after it has a child."""
+    """Wait for a child of the process, and `seconds` more. Then a signal to the process must end its children, too."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():
         process.kill()
         pytest.skip("no /proc to see children in")
-    deadline = time.monotonic() + 60
-    while not children.read_text() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(children.read_text)
     time.sleep(seconds)
     born = children.read_text().split()
     assert born
     process.send_signal(number)
-    process.wait(60)
-    deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{child}").exists() for child in born) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(Path(f"/proc/{child}").exists() for child in born)
+    process.wait(PATIENCE)
+    wait_until(lambda: not any(map(_is_running, born)))
+
+
+def _is_running(process_id: str) -> bool:
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"  # a zombie has ended; its new parent has not noticed yet
 
 
 def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str]:
-    """What a person sees of nmt's stdout or stderr on a terminal of that width: the lines, without colours."""
+    """The lines, without colors, that nmt writes to stdout or stderr when that stream is a terminal of this width."""
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     keyboard, screen = os.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: screen}
     command = [sys.executable, "-m", "nmt_cli", *map(str, args)]
     seen = b""
-    environment = {**os.environ, "TERM": "xterm"}  # a dumb one has no width
+    environment = {**os.environ, "TERM": "xterm"}  # rich ignores the width of a dumb terminal
     environment.pop("COLUMNS", None)
     with subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, env=environment, **streams) as process:
         os.close(screen)
-        with contextlib.suppress(OSError):  # which is how Linux says that this is the end
+        with contextlib.suppress(OSError):  # Linux raises it when the other end is closed
             while block := os.read(keyboard, 1 << 16):
                 seen += block
     os.close(keyboard)
@@ -80,7 +94,7 @@ def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "\n").split("\n")
 
 
-def read_line(process: subprocess.Popen, seconds: float) -> bytes:
+def read_line(process: subprocess.Popen, seconds: float = PATIENCE) -> bytes:
     ready, _, _ = select.select([process.stdout], [], [], seconds)
-    assert ready, "no answer"
+    assert ready, f"no line within {seconds} s"
     return process.stdout.readline()

@@ -1,8 +1,8 @@
-"""`nmt` in a process of its own, without the three seconds that it takes to import torch: forked from one that has.
+"""Run `nmt` in processes that are forked from one that has imported torch already, which takes three seconds.
 
-    python tests/forked.py < requests > exit codes
+    python tests/support/forked.py < requests > exit codes
 
-A request is a line of JSON: args, cwd, env, and the files that are its stdin, stdout and stderr.
+A request is a line of JSON: args, cwd, env, and the files to use as stdin, stdout and stderr.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 class Forked:
-    """The other end: asks for one command after the other."""
+    """The client: it starts the server and sends one command after the other."""
 
     def __init__(self) -> None:
         command = [sys.executable, __file__]
@@ -31,7 +31,7 @@ class Forked:
         self.server.stdin.flush()
         if not select.select([self.server.stdout], [], [], timeout)[0]:
             self.close()
-            raise TimeoutError(f"nmt {' '.join(args)} takes longer than {timeout} s")
+            raise TimeoutError(f"nmt {' '.join(args)} took longer than {timeout} s")
         return int(self.server.stdout.readline())
 
     def close(self) -> None:
@@ -40,13 +40,13 @@ class Forked:
 
 
 def serve() -> bool:
-    """Answers requests; returns True in a child, which has become what was asked for, and False at the end."""
+    """Answer requests. Return True in a forked child, which runs the command, and False at the end of the input."""
     import nmt_cli.scoring.metrics
     import nmt_cli.search.torch_engine
     import nmt_cli.training.trainer
     import nmt_cli.translate.translator  # noqa: F401
 
-    gc.freeze()  # what a child's collector does not look at need not be copied for it
+    gc.freeze()  # the children's collectors skip these objects, so their memory stays shared
     for line in sys.stdin:
         child = os.fork()
         if not child:
