@@ -28,8 +28,8 @@ from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
+from nmt_cli.terminal.history import duration
 from nmt_cli.terminal.tables import new_table
-from nmt_cli.training.screen import duration
 from nmt_cli.training.validation import Validation
 
 # The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from rich.text import Text
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.flops import training_flops
 from nmt_cli.store.checkpoint import load_model
-from nmt_cli.store.log import End, from_table, read_log, to_table
+from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model
+from nmt_cli.terminal.history import curves, duration
 from nmt_cli.terminal.plot import bar
-from nmt_cli.training.screen import duration, summary
+from nmt_cli.terminal.tables import facts, new_table
 
-_BAR = 14
+_BAR = 14  # columns of the longest bar
 
 
 def description(path: Path) -> dict[str, Any]:
@@ -56,61 +58,51 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 
 def show_description(about: dict[str, Any]) -> RenderableType:
-    parts: list[RenderableType] = [_figures(about), "", _parameters(about)]
     log = [from_table(entry) for entry in about["history"]]
-    if log:
-        ends = [entry.reason for entry in log if isinstance(entry, End)]
-        reason = ends[-1] if ends else "not finished (running or killed)"
-        parts += ["", Text("Training", style="bold"), summary(log, reason)]
-    else:
-        parts += ["", _training(about["trained"])]
-    return Group(*parts)
+    losses = [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
+    bleus = [(entry.step, entry.bleu) for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
+    training = [Text("Training", style="bold"), facts(_training(about["trained"], log)), *curves(losses, bleus)]
+    return Group(facts(_figures(about)), "", _parameters(about), "", *training)
 
 
-def _grid(title: str = "") -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.title, table.title_justify, table.title_style = title or None, "left", "bold"
-    table.add_column(style="dim")
-    table.add_column()
-    return table
-
-
-def _figures(about: dict[str, Any]) -> Table:
+def _figures(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
     model, vocab = dict(about["model"]), about["vocabulary"]
-    table = _grid()
     languages = " to ".join(filter(None, (vocab["source_lang"], vocab["target_lang"])))
-    table.add_row("model", Text(", ".join(filter(None, (model.pop("family"), languages)))))
-    table.add_row("", Text(", ".join(f"{key} {value}" for key, value in model.items()), style="dim"))
+    yield "model", ", ".join(filter(None, (model.pop("family"), languages)))
+    yield "", ", ".join(f"{key} {value}" for key, value in model.items())
     sizes = f"{vocab['source']:,} joint" if vocab["joint"] else f"{vocab['source']:,} and {vocab['target']:,}"
     symbols = f", symbols {' '.join(vocab['symbols'])}" if vocab["symbols"] else ""
-    table.add_row("vocabulary", Text(f"{sizes} {vocab['type']} pieces, {vocab['normalization']}{symbols}"))
+    yield "vocabulary", f"{sizes} {vocab['type']} pieces, {vocab['normalization']}{symbols}"
     source, target = (f"{about[f'flops_per_{side}_piece'] / 1e6:,.2f}" for side in ("source", "target"))
-    table.add_row("translating", f"{source} MFLOPs per source piece, {target} per target piece of each hypothesis")
-    return table
+    yield "translating", f"{source} MFLOPs per source piece, {target} per target piece of each hypothesis"
 
 
 def _parameters(about: dict[str, Any]) -> Table:
     total = about["parameters"]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.title, table.title_justify, table.title_style = "Parameters", "left", "bold"
-    for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify)
+    table = new_table("", "", "", "", title="Parameters")
+    table.show_header = False
+    table.columns[3].justify = "left"
     for name, count in about["parts"].items():
         table.add_row(name, f"{count:,}", f"{count / total:.0%}", bar(count, total, _BAR))
     table.add_row("all", f"{total:,}", "", f"{total * 4 / 1e6:,.1f} MB in fp32", style="bold")
     return table
 
 
-def _training(trained: dict[str, Any]) -> Table:
-    """The facts about training that the model folder itself holds."""
-    table = _grid("Training")
-    table.add_row("recipe", Text(str(trained.get("recipe", ""))))
+def _training(trained: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """The facts that the model folder holds, then the facts of the whole run if there is a log."""
+    yield "recipe", str(trained.get("recipe", ""))
     if "step" in trained:
-        table.add_row("trained", f"{trained['step']:,} steps, {trained['tokens']:,} target tokens")
-        table.add_row("time", duration(60 * trained["minutes"]))
-        table.add_row("compute", f"{trained['flops']:.2e} FLOPs")
+        yield "trained", f"{trained['step']:,} steps, {trained['tokens']:,} target tokens"
+        yield "time", duration(60 * trained["minutes"])
+        yield "compute", f"{trained['flops']:.2e} FLOPs"
     valid = trained.get("valid", {})
     if "bleu" in valid:
-        table.add_row("best", f"BLEU {valid['bleu']:.2f}, chrF {valid['chrf']:.2f}, loss {valid['loss']:.3f}")
-        table.add_row("", Text(f"{valid['signature']}, {valid['lines']:,} validation lines", style="dim"))
-    return table
+        yield "scores", f"BLEU {valid['bleu']:.2f}, chrF {valid['chrf']:.2f}, loss {valid['loss']:.3f}"
+        yield "", f"{valid['signature']}, {valid['lines']:,} validation lines"
+    if updates := [entry for entry in log if isinstance(entry, Train)]:
+        last = updates[-1]
+        speed = f"{last.tokens / 60 / last.minutes:,.0f} tokens/s, {last.memory_mb:,.0f} MB at most"
+        yield "whole run", f"{last.step:,} steps, {last.epoch:.1f} epochs, {duration(60 * last.minutes)}, {speed}"
+    if log:
+        ends = [entry.reason for entry in log if isinstance(entry, End)]
+        yield "stopped", ends[-1] if ends else "not finished (running or killed)"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from nmt_cli.inspect.attention import KINDS, Attention
 from nmt_cli.terminal.heatmap import Ink, grid, heatmap
-from nmt_cli.terminal.tables import new_table
+from nmt_cli.terminal.tables import facts, new_table
 from nmt_cli.text.alignment import pharaoh
 
 _MOSTLY = 0.4  # a head "mostly" attends to a position that gets at least this share
@@ -49,11 +49,13 @@ def show_heads(attention: Attention, kind: str, layer: int | None, width: int, i
 def _with_sentences(
     attention: Attention, kind: str, layer: int | None, title: str, drawing: Text, width: int
 ) -> RenderableType:
-    sentences = Table.grid(padding=(0, 2))
-    sentences.add_column(style="dim")
-    sentences.add_row("source", Text(attention.source))
-    sentences.add_row("target" if attention.target_given else "translation", Text(attention.target or "(empty)"))
-    sentences.add_row("log p", f"{attention.logprob:.2f}")
+    sentences = facts(
+        [
+            ("source", attention.source),
+            ("target" if attention.target_given else "translation", attention.target or "(empty)"),
+            ("log p", f"{attention.logprob:.2f}"),
+        ]
+    )
     if not attention.rows[kind]:
         title, drawing = "", Text("the translation is empty: there is no attention to draw")
     parts: list[RenderableType] = [sentences, "", Text(title, style="bold"), drawing]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # rich is imported only when a table is made: worker processes import this module and draw nothing
@@ -17,4 +18,17 @@ def new_table(*columns: str, title: str = "") -> Table:
     )
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", header_style="dim")
+    return table
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A name and a sentence on each line. A line without a name is a dim remark on the line before."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, text in rows:
+        table.add_row(name, Text(text, style="" if name else "dim"))
     return table

@@ -6,13 +6,13 @@ import time
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
 from nmt_cli.terminal.console import messages, output
-from nmt_cli.terminal.plot import framed
+from nmt_cli.terminal.history import curves, duration
+from nmt_cli.terminal.tables import facts
 from nmt_cli.training.events import AlreadyFinished, Event, Step, Stopping, Validating
 
 _SECONDS_BETWEEN_PLAIN_LINES = 10.0
@@ -151,38 +151,24 @@ def remaining(train: Train) -> str:
     return duration(60 * train.minutes * (1 - used) / used)
 
 
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
 def summary(log: list[Entry], reason: str) -> RenderableType:
     """The whole run, over all its sessions."""
     trained = [entry for entry in log if isinstance(entry, Train)]
     validated = [entry for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    table.add_row("stopped", Text(reason))
+    rows = [("stopped", reason)]
     if trained:
-        last = trained[-1]
-        table.add_row("trained", f"{last.step:,} steps, {last.epoch:.1f} epochs, {last.tokens:,} target tokens")
-        seconds = 60 * last.minutes
-        table.add_row("time", f"{duration(seconds)}, {last.tokens / seconds:,.0f} tokens/s overall")
-        table.add_row("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most")
+        last, seconds = trained[-1], 60 * trained[-1].minutes
+        rows += [
+            ("trained", f"{last.step:,} steps, {last.epoch:.1f} epochs, {last.tokens:,} target tokens"),
+            ("time", f"{duration(seconds)}, {last.tokens / seconds:,.0f} tokens/s overall"),
+            ("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most"),
+        ]
     if validated:
         best = best_validation(validated) or validated[-1]
-        figures = f"BLEU {best.bleu:.2f}, chrF {best.chrf:.2f}, loss {best.loss:.3f} at step {best.step:,}"
-        table.add_row("best", figures)
-        table.add_row("", Text(f"{best.signature}, {best.lines:,} validation lines", style="dim"))
-    parts: list[RenderableType] = [table]
-    if len(trained) > 3:
-        losses = [entry.loss for entry in trained]
-        end = f"step {trained[-1].step:,}"
-        parts += ["", Text("training loss"), Text(framed(losses, 60, 5, "", end, "{:.2f}", low=0.9 * min(losses)))]
-    bleus = [entry.bleu for entry in validated if entry.bleu is not None]
-    if len(bleus) > 1:
-        end = f"step {validated[-1].step:,}"
-        parts += ["", Text("validation BLEU"), Text(framed(bleus, 60, 5, "", end, "{:.1f}"))]
-    return Group(*parts)
+        rows += [
+            ("best", f"BLEU {best.bleu:.2f}, chrF {best.chrf:.2f}, loss {best.loss:.3f} at step {best.step:,}"),
+            ("", f"{best.signature}, {best.lines:,} validation lines"),
+        ]
+    losses = [(entry.step, entry.loss) for entry in trained]
+    bleus = [(entry.step, entry.bleu) for entry in validated if entry.bleu is not None]
+    return Group(facts(rows), *curves(losses, bleus))
