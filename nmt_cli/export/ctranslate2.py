@@ -16,19 +16,18 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
-_NEVER = -1e4  # a logit whose probability is 0, and a number in float16 too
+_FORBIDDEN = -1e4  # a logit with probability 0 that float16 can represent
 
 
 def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = None) -> None:
-    """Weight by weight; the position table is ours, for CTranslate2's own sinusoid is another."""
-    import ctranslate2
+    """Copy every weight into a CTranslate2 model and write the model to `folder`. None: float32 weights."""
     from ctranslate2.specs import common_spec, transformer_spec
 
     model, config = trained.model, trained.recipe.model
     if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
         raise NmtError(
-            f'CTranslate2 has no models of family "{config.family}", only Transformers',
-            "nmt translate uses the torch engine for it",
+            f'CTranslate2 does not support model.family = "{config.family}"',
+            "nmt translate uses the torch engine for this model, without an export",
         )
     activation = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}[config.activation]
     spec = transformer_spec.TransformerSpec.from_config(
@@ -39,68 +38,62 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
         alignment_layer=-1,
         alignment_heads=config.heads,
     )
-    tensors = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    source, target = tensors.get("source_embedding.weight", tensors["target_embedding.weight"]), model.target_embedding
-    spec.encoder.embeddings[0].weight = _array(source)
+    target = model.target_embedding
+    spec.encoder.embeddings[0].weight = _array((model.source_embedding or target).weight)
     spec.decoder.embeddings.weight = _array(target.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
-    no_words = torch.zeros(len(model.output_weight))
-    no_words[[PAD, BOS]] = _NEVER  # as model/base.py has it in `forbid_pad_and_bos`
-    spec.decoder.projection.bias = _array(no_words)
+    bias = torch.zeros(len(model.output_weight))
+    bias[[PAD, BOS]] = _FORBIDDEN  # as `forbid_pad_and_bos` of model/base.py does
+    spec.decoder.projection.bias = _array(bias)
+    # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
     for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
         side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
-    layer: Any  # of a ModuleList, which does not say of what
-    for made, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _linear(made.self_attention.linear[0], layer.attention.qkv)
-        _linear(made.self_attention.linear[1], layer.attention.output)
-        _norm(made.self_attention.layer_norm, layer.around_attention)
-        _feed_forward(made.ffn, layer)
-    for made, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _linear(made.self_attention.linear[0], layer.attention.qkv)
-        _linear(made.self_attention.linear[1], layer.attention.output)
-        _norm(made.self_attention.layer_norm, layer.around_attention)
-        _linear(made.attention.linear[0], layer.cross.query)
-        _linear(made.attention.linear[1], layer.cross.keys_values)
-        _linear(made.attention.linear[2], layer.cross.output)
-        _norm(made.attention.layer_norm, layer.around_cross)
-        _feed_forward(made.ffn, layer)
+    layer: Any  # nn.ModuleList does not say the type of its modules
+    for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _self_attention(layer_spec, layer)
+        _feed_forward(layer_spec, layer)
+    for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _self_attention(layer_spec, layer)
+        _linear(layer_spec.attention.linear[0], layer.cross.query)
+        _linear(layer_spec.attention.linear[1], layer.cross.keys_values)
+        _linear(layer_spec.attention.linear[2], layer.cross.output)
+        _norm(layer_spec.attention.layer_norm, layer.around_cross)
+        _feed_forward(layer_spec, layer)
     if config.norm == "pre":
-        norm: Any  # not the identity that a post-norm model has
-        for made, norm in (
-            (spec.encoder.layer_norm, model.encoder_norm),
-            (spec.decoder.layer_norm, model.decoder_norm),
-        ):
-            made.gamma, made.beta = _array(norm.weight), _array(norm.bias)
-    pieces = {side: pieces_of(sp) for side, sp in _sides(trained)}
-    spec.register_source_vocabulary(pieces["source"])
-    spec.register_target_vocabulary(pieces["target"])
-    spec.config.unk_token, spec.config.eos_token = pieces["target"][UNK], pieces["target"][EOS]
-    spec.config.bos_token = spec.config.decoder_start_token = pieces["target"][BOS]
+        norm: Any  # a LayerNorm here; nn.Identity in a post-norm model
+        for side, norm in ((spec.encoder, model.encoder_norm), (spec.decoder, model.decoder_norm)):
+            side.layer_norm.gamma, side.layer_norm.beta = _array(norm.weight), _array(norm.bias)
+    source_pieces, target_pieces = pieces_of(trained.vocab.source), pieces_of(trained.vocab.target)
+    spec.register_source_vocabulary(source_pieces)
+    spec.register_target_vocabulary(target_pieces)
+    spec.config.unk_token, spec.config.eos_token = target_pieces[UNK], target_pieces[EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = target_pieces[BOS]
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=quantization)
-    with new_folder(folder) as aside:
-        spec.save(str(aside))
-    assert ctranslate2.contains_model(str(folder))
+    with new_folder(folder) as temporary:
+        spec.save(str(temporary))
 
 
-def _sides(trained: Trained) -> tuple:
-    return (("source", trained.vocab.source), ("target", trained.vocab.target))
+def _self_attention(layer_spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
+    _linear(layer_spec.self_attention.linear[0], layer.attention.qkv)
+    _linear(layer_spec.self_attention.linear[1], layer.attention.output)
+    _norm(layer_spec.self_attention.layer_norm, layer.around_attention)
+
+
+def _feed_forward(layer_spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
+    _linear(layer_spec.ffn.linear_0, layer.feed_forward.inner)
+    _linear(layer_spec.ffn.linear_1, layer.feed_forward.outer)
+    _norm(layer_spec.ffn.layer_norm, layer.around_feed_forward)
+
+
+def _linear(spec: Any, layer: nn.Linear) -> None:
+    spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
+
+
+def _norm(spec: Any, residual: Residual) -> None:
+    spec.gamma, spec.beta = _array(residual.norm.weight), _array(residual.norm.bias)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().float().contiguous().numpy()
-
-
-def _linear(made: Any, layer: nn.Linear) -> None:
-    made.weight, made.bias = _array(layer.weight), _array(layer.bias)
-
-
-def _norm(made: Any, around: Residual) -> None:
-    made.gamma, made.beta = _array(around.norm.weight), _array(around.norm.bias)
-
-
-def _feed_forward(made: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    _linear(made.linear_0, layer.feed_forward.inner)
-    _linear(made.linear_1, layer.feed_forward.outer)
-    _norm(made.layer_norm, layer.around_feed_forward)

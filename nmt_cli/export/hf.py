@@ -18,31 +18,37 @@ from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
-_HF = "MarianMT wants norm post with sinusoidal positions; Blenderbot, norm pre with tie all (docs/translate.md)"
+_WHAT_FITS = (
+    'train with model.norm = "post" and model.positions = "sinusoidal" (MarianMT), or with model.norm = "pre" and '
+    'model.tie = "all" (Blenderbot); see docs/translate.md'
+)
 
 
 def to_hf(trained: Trained, folder: Path) -> None:
-    """A folder for Hugging Face's transformers, which need not be installed: config, weights, and a Marian tokeniser.
+    """Write a folder that transformers can load: configuration, weights and a Marian tokenizer.
 
-    Post-norm is MarianMT, whose sinusoid has all sines before all cosines: a permutation of the model's width maps one
-    onto the other. Pre-norm is Blenderbot, which has learned positions, and those can hold any table.
+    transformers itself need not be installed. A post-norm model becomes a MarianMT model. MarianMT's sinusoidal
+    positions have all sines before all cosines, so the dimensions of the model are reordered. A pre-norm model becomes
+    a Blenderbot model, whose learned positions can hold any table.
     """
     model, config = trained.model, trained.recipe.model
     if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
-        raise NmtError(f'transformers has no stock architecture for family "{config.family}"', "only Transformers fit")
+        raise NmtError(
+            f'transformers has no architecture for model.family = "{config.family}"',
+            'only model.family = "transformer" can be exported',
+        )
     marian = config.norm == "post"
     if marian and config.positions == "learned":
-        raise NmtError(
-            "transformers has no post-norm architecture with learned positions and no norm on embeddings", _HF
-        )
+        raise NmtError('transformers has no architecture for model.norm = "post" with learned positions', _WHAT_FITS)
     if not marian and config.tie != "all":
-        raise NmtError(f'transformers has no pre-norm architecture with model.tie = "{config.tie}"', _HF)
+        raise NmtError(
+            f'transformers has no architecture for model.norm = "pre" with model.tie = "{config.tie}"', _WHAT_FITS
+        )
     width = torch.arange(config.dim)
     order = torch.cat([width[0::2], width[1::2]]) if marian else width
-    tensors = {name: tensor.contiguous().clone() for name, tensor in _hf_tensors(model, config, order)}
+    tensors = {name: tensor.contiguous().clone() for name, tensor in _tensors(model, config, order)}
     pad, unk, bos, eos = (trained.vocab.target.id_to_piece(index) for index in (PAD, UNK, BOS, EOS))
-    tied = config.tie != "none"
-    about = {
+    settings = {
         "architectures": ["MarianMTModel" if marian else "BlenderbotForConditionalGeneration"],
         "model_type": "marian" if marian else "blenderbot",
         "d_model": config.dim,
@@ -57,7 +63,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
         "vocab_size": trained.vocab.sizes[0],
         "decoder_vocab_size": trained.vocab.sizes[1],
         "share_encoder_decoder_embeddings": config.tie == "all",
-        "tie_word_embeddings": tied,
+        "tie_word_embeddings": config.tie != "none",
         "scale_embedding": True,
         "pad_token_id": PAD,
         "bos_token_id": BOS,
@@ -68,7 +74,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
     }
     translate = trained.recipe.translate
     generation = {
-        **{key: about[key] for key in about if key.endswith("_token_id")},
+        **{key: settings[key] for key in settings if key.endswith("_token_id")},
         "num_beams": translate.beam,
         "length_penalty": translate.alpha,
         "max_length": config.max_positions,
@@ -78,23 +84,23 @@ def to_hf(trained: Trained, folder: Path) -> None:
     separate = not trained.vocab.joint
     tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, **languages}
     tokenizer |= {"pad_token": pad, "unk_token": unk, "eos_token": eos, "bos_token": bos}
-    files = {"config.json": about, "generation_config.json": generation, "tokenizer_config.json": tokenizer}
-    for side, sp in _sides(trained):
+    files = {"config.json": settings, "generation_config.json": generation, "tokenizer_config.json": tokenizer}
+    sides = {"source": trained.vocab.source, "target": trained.vocab.target}
+    for side, processor in sides.items():
         name = "target_vocab.json" if side == "target" and separate else "vocab.json"
-        files[name] = {piece: index for index, piece in enumerate(pieces_of(sp))}
-    with new_folder(folder) as aside:
-        save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+        files[name] = {piece: index for index, piece in enumerate(pieces_of(processor))}
+    with new_folder(folder) as temporary:
+        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
         for name, table in files.items():
-            write_text(aside / name, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
-        for side, sp in _sides(trained):
-            (aside / f"{side}.spm").write_bytes(sp.serialized_model_proto())
+            write_text(temporary / name, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
+        for side, processor in sides.items():
+            (temporary / f"{side}.spm").write_bytes(processor.serialized_model_proto())
 
 
-def _hf_tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Names and tensors as transformers has them, the model's width in this order."""
-    separate = model.source_embedding is not None
-    if separate:
-        yield "model.encoder.embed_tokens.weight", model.source_embedding.weight[:, order]  # type: ignore[union-attr]
+def _tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The tensors with the names of transformers, and with the dimensions of the model in the given order."""
+    if model.source_embedding is not None:
+        yield "model.encoder.embed_tokens.weight", model.source_embedding.weight[:, order]
         yield "model.decoder.embed_tokens.weight", model.target_embedding.weight[:, order]
     else:
         yield "model.shared.weight", model.target_embedding.weight[:, order]
@@ -108,22 +114,22 @@ def _hf_tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -
         for index, layer in enumerate(layers):
             name = f"model.{side}.layers.{index}"
             qkv, parts = layer.attention.qkv, ("q_proj", "k_proj", "v_proj")
-            yield from _hf_attention(f"{name}.self_attn", [(qkv, parts)], layer.attention.output, order)
-            yield from _hf_norm(f"{name}.self_attn_layer_norm", layer.around_attention.norm, order)
+            yield from _attention(f"{name}.self_attn", [(qkv, parts)], layer.attention.output, order)
+            yield from _norm(f"{name}.self_attn_layer_norm", layer.around_attention.norm, order)
             if side == "decoder":
                 sources = [(layer.cross.query, ("q_proj",)), (layer.cross.keys_values, ("k_proj", "v_proj"))]
-                yield from _hf_attention(f"{name}.encoder_attn", sources, layer.cross.output, order)
-                yield from _hf_norm(f"{name}.encoder_attn_layer_norm", layer.around_cross.norm, order)
+                yield from _attention(f"{name}.encoder_attn", sources, layer.cross.output, order)
+                yield from _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross.norm, order)
             yield f"{name}.fc1.weight", layer.feed_forward.inner.weight[:, order]
             yield f"{name}.fc1.bias", layer.feed_forward.inner.bias
             yield f"{name}.fc2.weight", layer.feed_forward.outer.weight[order]
             yield f"{name}.fc2.bias", layer.feed_forward.outer.bias[order]
-            yield from _hf_norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
+            yield from _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
         if config.norm == "pre":
-            yield from _hf_norm(f"model.{side}.layer_norm", norm, order)
+            yield from _norm(f"model.{side}.layer_norm", norm, order)
 
 
-def _hf_attention(
+def _attention(
     name: str, sources: list[tuple[nn.Linear, tuple[str, ...]]], output: nn.Linear, order: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
     for fused, parts in sources:
@@ -134,10 +140,6 @@ def _hf_attention(
     yield f"{name}.out_proj.bias", output.bias[order]
 
 
-def _hf_norm(name: str, norm: nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield f"{name}.weight", norm.weight[order]
     yield f"{name}.bias", norm.bias[order]
-
-
-def _sides(trained: Trained) -> tuple:
-    return (("source", trained.vocab.source), ("target", trained.vocab.target))

@@ -10,9 +10,9 @@ from pathlib import Path
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import cores
 from nmt_cli.search.contract import Engine, SearchOptions
-from nmt_cli.search.ct2_engine import TYPES, CTranslate2Engine, installed, unsupported
+from nmt_cli.search.ct2_engine import CTranslate2Engine, installed, unsupported
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, ModelFolder
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ def start_workers(
     folder: ModelFolder, ensemble: tuple[Path, ...], search: SearchOptions, wanted: EngineOptions
 ) -> Iterator[Workers]:
     """The workers of an engine that supports the search. The engine is CTranslate2 where possible, torch otherwise."""
-    if wanted.type not in TYPES:
-        raise NmtError(f"--type {wanted.type} is not one of {', '.join(TYPES)}", "auto keeps the exported type")
+    types = ("auto", *CTRANSLATE2_TYPES)
+    if wanted.type not in types:
+        raise NmtError(f"--type {wanted.type} is not one of {', '.join(types)}", "auto keeps the exported type")
     fast = uses_ctranslate2(folder, len(ensemble) + 1, search, wanted)
     engine: Engine
     if fast:

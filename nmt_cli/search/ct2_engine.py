@@ -20,7 +20,6 @@ from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, rescored, scored_target
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 
-TYPES = ("auto", "float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 # CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. It stops at patience * beam ended
 # hypotheses. On 200 lines of Multi30k, a patience of 1.5 gave the translations of beam.py on all lines; a patience of
 # 1 gave other translations on 9 lines.
@@ -42,14 +41,6 @@ def unsupported(options: SearchOptions) -> str:
 
 def installed() -> bool:
     return find_spec("ctranslate2") is not None
-
-
-def check_type(name: str) -> None:
-    """The type of weights to export."""
-    if name not in TYPES or name == "auto":
-        raise NmtError(f"--type {name} is not one of {', '.join(TYPES[1:])}", "float32 is exact, int8 is smallest")
-    if not installed():
-        raise NmtError("CTranslate2 is not installed", "pip install 'nmt-cli[fast]'")
 
 
 class CTranslate2Engine:

@@ -1,4 +1,4 @@
-"""`nmt export`: what other programs make of an exported model."""
+"""`nmt export`: other programs load the exported model and compute the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support.checks import assert_user_error
 from support.small_language import SENTENCES, TEST
 from support.small_models import briefly_trained
 
+from nmt_cli.errors import NmtError
 from nmt_cli.export.hf import to_hf
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
@@ -25,7 +26,7 @@ pytest.importorskip("ctranslate2")
 
 
 def separate_vocab(trained: Trained, folder: Path) -> Vocab:
-    """Pieces of the test's English and of its French."""
+    """Two vocabularies of different size, for the English and the French of the tests."""
     settings = recipe.Vocab(size=300, joint=False)
     texts = {"source": [pair[0] for pair in TEST], "target": [pair[1] for pair in TEST[:300]]}
     sizes = {"source": settings, "target": replace(settings, size=350)}
@@ -34,13 +35,13 @@ def separate_vocab(trained: Trained, folder: Path) -> Vocab:
     return load_vocab(folder)
 
 
-def test_force_replaces_nothing_else(nmt, model, tmp_path):
+def test_force_replaces_only_what_nmt_wrote(nmt, model, tmp_path):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("years")
     refused = nmt("export", model, "--to", "hf", "--out", "precious", "--force")
     assert_user_error(refused, "precious contains files that nmt did not write: thesis.txt")
     assert (tmp_path / "precious/thesis.txt").read_text() == "years"
-    (tmp_path / "precious/config.json").write_text("{}")  # many programs have one
+    (tmp_path / "precious/config.json").write_text("{}")  # many programs write a file of this name
     assert_user_error(nmt("export", model, "--to", "hf", "--out", "precious", "--force"), "config.json, thesis.txt")
     assert_user_error(nmt("translate", model, "--out", "precious", "--force", stdin=b"the cat.\n"), "is a folder")
     (tmp_path / "old.fr").write_text("old")
@@ -51,22 +52,28 @@ def test_force_replaces_nothing_else(nmt, model, tmp_path):
     assert not Path("/dev/null").is_file()
 
 
-def test_export_mistakes_and_force(nmt, model, trained, tmp_path):
+def test_wrong_export_options_are_refused(nmt, model, tmp_path):
     assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
-    assert_user_error(nmt("export", model, "--to", "hf"), "--out must say")
+    assert_user_error(nmt("export", model, "--to", "hf"), "--to hf needs a folder", "--out")
     assert_user_error(nmt("export", model, "--to", "ctranslate2", "--out", "x", "--type", "int9"), "int9 is not one of")
-    assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for ctranslate2")
+    assert_user_error(nmt("export", model, "--to", "hf", "--out", "x", "--type", "int8"), "only for --to ctranslate2")
     assert_user_error(nmt("export", model, "--to", "onnx"), "onnx")
     assert not (tmp_path / "x").exists()
+
+
+def test_force_replaces_the_target_of_a_link(nmt, model, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    for _ in range(2):  # what a link points to is replaced, not the link
+    for _ in range(2):
         assert nmt("export", model, "--to", "ctranslate2", "--out", "link", "--force").code == 0
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real/model.bin").exists()
+
+
+def test_types_of_weights_make_the_model_smaller(nmt, model, trained, tmp_path):
     size = (model / "model/ctranslate2/model.bin").stat().st_size
-    for name, most in (("int8", 0.5), ("int16", 0.7), ("float16", 0.6)):
+    for name, largest_share in (("int8", 0.5), ("int16", 0.7), ("float16", 0.6)):
         assert nmt("export", model, "--to", "ctranslate2", "--out", name, "--type", name).code == 0
-        assert (tmp_path / name / "model.bin").stat().st_size < most * size
+        assert (tmp_path / name / "model.bin").stat().st_size < largest_share * size
         assert CTranslate2Engine(tmp_path / name, trained.vocab, "float32", "cpu", 1).translate(
             [Request((5, 6, 7))], SearchOptions()
         )
@@ -82,7 +89,7 @@ def test_export_mistakes_and_force(nmt, model, trained, tmp_path):
         {"norm": "pre", "tie": "all", "positions": "learned"},
     ],
 )
-def test_transformers_gives_the_same_logits(trained, tmp_path, variant, monkeypatch):
+def test_transformers_computes_the_same_logits(trained, tmp_path, variant, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
     ours = briefly_trained(trained, **variant)
@@ -97,8 +104,7 @@ def test_transformers_gives_the_same_logits(trained, tmp_path, variant, monkeypa
     assert tokenizer(SENTENCES[0]).input_ids == [*trained.vocab.encode_source(SENTENCES[:1])[0], EOS]
 
 
-def test_export_to_hf_by_command(nmt, model, trained, tmp_path, monkeypatch):
-    """What nmt translates greedily, transformers generates from the exported folder."""
+def test_transformers_generates_the_greedy_translations_of_nmt(nmt, model, trained, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
     exported = nmt("export", model, "--to", "hf", "--out", "hf")
@@ -107,16 +113,16 @@ def test_export_to_hf_by_command(nmt, model, trained, tmp_path, monkeypatch):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     requests = [Request(tuple(ids)) for ids in trained.vocab.encode_source(SENTENCES[:5])]
     options = SearchOptions(beam=1, forbidden=(UNK,))
-    found = [TorchEngine([model], "cpu").translate([request], options)[0][0] for request in requests]
-    ours = [trained.vocab.target.decode(list(best.ids)) for best in found]
+    best = [TorchEngine([model], "cpu").translate([request], options)[0][0] for request in requests]
+    ours = [trained.vocab.target.decode(list(hypothesis.ids)) for hypothesis in best]
     with torch.no_grad():
         for sentence, expected in zip(SENTENCES[:5], ours, strict=True):
             inputs = tokenizer(sentence, return_tensors="pt")
-            (found,) = theirs.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=60)
-            assert tokenizer.decode(found, skip_special_tokens=True) == expected
+            (generated,) = theirs.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=60)
+            assert tokenizer.decode(generated, skip_special_tokens=True) == expected
 
 
-def test_export_to_hf_with_two_vocabularies(trained, tmp_path, monkeypatch):
+def test_transformers_loads_a_model_with_two_vocabularies(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
     vocab = separate_vocab(trained, tmp_path / "vocab")
@@ -136,9 +142,7 @@ def test_export_to_hf_with_two_vocabularies(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", [{"norm": "post", "positions": "learned"}, {"norm": "pre", "tie": "none"}])
-def test_transformers_has_nothing_that_fits(trained, tmp_path, variant):
-    from nmt_cli.errors import NmtError
-
+def test_architecture_without_a_counterpart_in_transformers_is_refused(trained, tmp_path, variant):
     with pytest.raises(NmtError, match="transformers has no"):
         to_hf(briefly_trained(trained, **variant), tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
