@@ -1,11 +1,14 @@
-"""BLEU of a trained run on a prepared split, by beam search. python benchmarks/quality.py RUN [valid|test] [beam]
+"""BLEU and chrF of a trained run on a prepared split, by beam search.
 
-RUN is the folder of a run whose prepared data are where its recipe says. Cased, detokenised, with its signature.
+    python benchmarks/quality.py RUN [valid|test] [BEAM]
+
+RUN is the folder of a run. The data must still be in the folder that its recipe names. The scores are case-sensitive,
+on detokenized text, and are printed with their signature.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +23,18 @@ from nmt_cli.training.validation import Validation
 
 
 def main() -> None:
-    if len(sys.argv) < 2:
-        print("name a run: python benchmarks/quality.py RUN [valid|test] [beam]")
-        return
-    run, split = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "test"
-    trained = load_model(run)
-    beam = int(sys.argv[3]) if len(sys.argv) > 3 else trained.recipe.translate.beam
-    recipe = load_recipe(run / "recipe.toml")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("split", nargs="?", choices=("valid", "test"), default="test")
+    parser.add_argument("beam", nargs="?", type=int, help="default: the beam of the run's recipe")
+    args = parser.parse_args()
+    trained = load_model(args.run)
+    beam = args.beam or trained.recipe.translate.beam
+    recipe = load_recipe(args.run / "recipe.toml")
     recipe = replace(recipe, train=replace(recipe.train, valid_beam=beam, valid_lines=0))
-    lines = Validation.load(recipe, trained.vocab, split)
-    assert lines is not None, f"no {split} in {recipe.prepared_folder}"
+    lines = Validation.load(recipe, trained.vocab, args.split)
+    if lines is None:
+        parser.error(f"{recipe.prepared_folder} has no {args.split} lines")
     compute = Compute(torch.device("cpu"), "fp32", "")
     start = time.perf_counter()
     measured = lines.measure(trained.model, recipe, compute, World())
@@ -37,7 +42,7 @@ def main() -> None:
     loss, scores = measured
     seconds = time.perf_counter() - start
     print(
-        f"{run} {split}: BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}  loss {loss:.3f}  beam {beam}, "
+        f"{args.run} {args.split}: BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}  loss {loss:.3f}  beam {beam}, "
         f"{len(lines.sources):,} lines, {seconds:.0f} s  {scores.signature}"
     )
 

@@ -1,15 +1,18 @@
-"""How fast does beam search write on this machine, and what do its tricks bring? As ratios, alternating in one run.
+"""The speed of beam search on this machine, compared with a textbook loop. All variants run alternately.
 
-    python benchmarks/search.py                            # a random model: about two minutes
-    python benchmarks/search.py runs/x text.en             # a trained one on real lines, and what patience costs
+    python benchmarks/search.py                            # a random model; about two minutes
+    python benchmarks/search.py runs/x text.en             # a trained model on real lines
     python benchmarks/search.py --beam 1 --batch 128
 
-Compared: the textbook loop (memory and state copied every step, topk over all of K*V, sentences stay until the last has
-ended) with nmt's, in one thread; then nmt's in one process of two threads with two processes of one thread, each of
-which has half the sentences. Speed is target tokens of the best hypotheses, EOS included, per second.
+The first comparison runs in one thread. The textbook loop copies memory and state at every step, calls topk on all of
+K*V, and keeps each sentence until the last sentence of its batch has ended. With a trained model, nmt also runs with
+patience 1, which stops earlier. The second comparison is between one process with two threads and two processes with
+one thread each, where each process has half of the sentences.
 
-The random model has width 256, ff 1024, 3+3 layers and 8,000 pieces. It would rarely say EOS, so that every output is
-given the length of its source; stopping early is measured by a trained model only.
+The speed is target tokens of the best hypotheses, EOS included, per second.
+
+The random model has width 256, ff 1024, 3+3 layers and 8,000 pieces. It would rarely write EOS, so every output gets
+the length of its source. Only a trained model shows the effect of stopping early.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -34,6 +38,7 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions, length_limit
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.malloc import keep_freed_memory
 
@@ -41,10 +46,10 @@ PIECES = 8000
 
 
 def load(args: argparse.Namespace) -> tuple[Seq2Seq, list[list[int]], SearchOptions]:
-    """The model, sentences from short to long, and the options."""
+    """The model, the sentences sorted by length, and the options of the search."""
     if args.model:
         trained = load_model(args.model)
-        lines = args.text.read_text(encoding="utf-8").splitlines()[: args.sentences]
+        lines = list(islice(read_lines(args.text), args.sentences))
         sentences = trained.vocab.encode_source(lines)
         return trained.model, sorted(sentences, key=len), SearchOptions(beam=args.beam)
     torch.manual_seed(1)
@@ -52,7 +57,7 @@ def load(args: argparse.Namespace) -> tuple[Seq2Seq, list[list[int]], SearchOpti
     lengths = sorted(min(max(4, round(rng.gauss(13, 4))), 40) for _ in range(args.sentences))
     sentences = [[rng.randrange(4, PIECES) for _ in range(length)] for length in lengths]
     model = build_model(recipe.Transformer(heads=args.heads), PIECES, PIECES).eval()
-    # min_length = the limit: no EOS before the length of the source.
+    # min_length is above every length limit, so that no output ends before the length of its source.
     return model, sentences, SearchOptions(beam=args.beam, max_ratio=1.0, max_extra=1, min_length=1000)
 
 
@@ -66,7 +71,7 @@ def ours(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
 
 @torch.inference_mode()
 def textbook(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
-    """The same search with the same stops, but for the proof that nothing can win; no options but the lengths."""
+    """The same search without the early stop of nmt. It supports beam, alpha and the length options only."""
     count, width = len(src), options.beam
     rows = torch.arange(count).repeat_interleave(width)
     memory = select(model.encode(src), rows)
@@ -82,8 +87,8 @@ def textbook(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
         logp[:, [PAD, BOS]] = -math.inf
         if length <= options.min_length:
             logp[:, EOS] -= 1000
-        among = (logp + totals.view(-1, 1)).view(count, -1)
-        best, at = among.topk(2 * width, 1)
+        continuations = (logp + totals.view(-1, 1)).view(count, -1)
+        best, at = continuations.topk(2 * width, 1)
         token = at % logits.size(1)
         for b, limit in enumerate(limits):
             if length > limit or len(ended[b]) >= width:
@@ -93,33 +98,33 @@ def textbook(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
             else:
                 ends = [c for c in range(width) if token[b, c] == EOS]
             ended[b] += [(best[b, c].item() / length**options.alpha, length) for c in ends]
-        if all(len(one) >= width for one in ended):
+        if all(len(hypotheses) >= width for hypotheses in ended):
             break
         totals, order = best.masked_fill(token == EOS, -math.inf).topk(width, 1)
         token = token.gather(1, order)
         rows = (at.gather(1, order) // logits.size(1) + torch.arange(count)[:, None] * width).flatten()
         ids = torch.cat([ids[rows], token.view(-1, 1)], 1)
         memory, state = select(memory, rows), select(state, rows)
-    return sum(max(one)[1] for one in ended)
+    return sum(max(hypotheses)[1] for hypotheses in ended)
 
 
 def compare(args: argparse.Namespace) -> None:
-    """One thread, batch by batch in turn; CPU time, so that neighbours disturb less."""
+    """Run all variants on each batch in turn, in one thread. CPU time suffers less from other programs."""
     torch.set_num_threads(1)
     model, sentences, options = load(args)
     variants = {"textbook": (textbook, options), "nmt": (ours, options)}
     if args.model:
-        variants["nmt, patience inf"] = (ours, dataclasses.replace(options, patience=math.inf))
+        variants["nmt, patience 1"] = (ours, dataclasses.replace(options, patience=1.0))
     parts = batches(sentences, args.batch)
     seconds, tokens = dict.fromkeys(variants, 0.0), dict.fromkeys(variants, 0)
-    for run, chosen in variants.values():
-        run(model, parts[0], chosen)
+    for run, variant_options in variants.values():
+        run(model, parts[0], variant_options)  # warm up
     for src in parts:
-        for name, (run, chosen) in variants.items():
+        for name, (run, variant_options) in variants.items():
             best = math.inf
             for _ in range(args.rounds):
                 start = time.process_time()
-                count = run(model, src, chosen)
+                count = run(model, src, variant_options)
                 best = min(best, time.process_time() - start)
             seconds[name] += best
             tokens[name] += count
@@ -132,19 +137,20 @@ def compare(args: argparse.Namespace) -> None:
 
 
 class Worker:
-    """A process with so many threads and a share of the batches; it works through them whenever told to."""
+    """A process that translates its share of the batches each time `start` is called."""
 
     def __init__(self, threads: int, part: int, parts: int) -> None:
         command = [sys.executable, __file__, *sys.argv[1:], "--worker", f"{threads},{part},{parts}"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.hear()
+        self.tokens()  # wait until the model is loaded
 
-    def say(self) -> None:
+    def start(self) -> None:
         assert self.process.stdin
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
-    def hear(self) -> int:
+    def tokens(self) -> int:
+        """Wait for the process and return the number of tokens that it wrote."""
         assert self.process.stdout
         return int(self.process.stdout.readline())
 
@@ -153,11 +159,11 @@ def work(args: argparse.Namespace) -> None:
     threads, part, parts = map(int, args.worker.split(","))
     torch.set_num_threads(threads)
     model, sentences, options = load(args)
-    mine = batches(sentences, args.batch)[part::parts]
-    ours(model, mine[0], options)
+    share = batches(sentences, args.batch)[part::parts]
+    ours(model, share[0], options)  # warm up
     print(0, flush=True)
     for _ in sys.stdin:
-        print(sum(ours(model, src, options) for src in mine), flush=True)
+        print(sum(ours(model, src, options) for src in share), flush=True)
 
 
 def processes(args: argparse.Namespace) -> None:
@@ -166,11 +172,11 @@ def processes(args: argparse.Namespace) -> None:
     speeds: dict[str, list[float]] = {name: [] for name in teams}
     for _ in range(args.rounds):
         for name, team in workers.items():
-            start = time.perf_counter()
+            began = time.perf_counter()
             for worker in team:
-                worker.say()
-            tokens = sum(worker.hear() for worker in team)
-            speeds[name].append(tokens / (time.perf_counter() - start))
+                worker.start()
+            tokens = sum(worker.tokens() for worker in team)
+            speeds[name].append(tokens / (time.perf_counter() - began))
     for team in workers.values():
         for worker in team:
             worker.process.communicate()
@@ -184,7 +190,7 @@ def processes(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path, help="a run or model folder")
-    parser.add_argument("text", nargs="?", type=Path, help="source lines for it")
+    parser.add_argument("text", nargs="?", type=Path, help="source lines to translate with the model")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--heads", type=int, default=4)
@@ -193,7 +199,7 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.model and not args.text:
-        parser.error("a model needs a text to translate")
+        parser.error("name the text to translate after the model")
     keep_freed_memory()
     if args.worker:
         work(args)

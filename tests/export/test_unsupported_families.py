@@ -14,7 +14,7 @@ from nmt_cli.store.checkpoint import Trained
 def test_export_of_an_unsupported_family_is_an_error_and_writes_nothing(config, tmp_path):
     trained = Trained(randomized(config), None, recipe.Recipe(model=config), {})
     for export in (to_ctranslate2, to_hf):
-        with pytest.raises(NmtError, match=f'family "{config.family}"') as error:
+        with pytest.raises(NmtError, match=f'model.family = "{config.family}"') as error:
             export(trained, tmp_path / "out")
         assert error.value.hint
     assert not (tmp_path / "out").exists()
