@@ -17,7 +17,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from nmt_cli.data.prepare import _blocks, _Encoder
+from nmt_cli.data.blocks import Encoder, split_into_blocks
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.schema import Clean
 
@@ -56,8 +56,8 @@ def encoding(folder: Path, source: list[str], target: list[str]) -> None:
         processor.encode(target, num_threads=cores())
         theirs.append(time.perf_counter() - start)
         start = time.perf_counter()
-        blocks = _blocks(enumerate(zip(source, target, strict=True)))
-        for _block in ordered_map(_Encoder(folder / "tatoeba/vocab", rules), blocks, cores()):
+        blocks = split_into_blocks(enumerate(zip(source, target, strict=True)))
+        for _block in ordered_map(Encoder(folder / "tatoeba/vocab", rules), blocks, cores()):
             pass
         ours.append(time.perf_counter() - start)
     print(f"SentencePiece's batch encode  {min(theirs):6.2f} s")

@@ -1,4 +1,4 @@
-"""A function over a stream of blocks, on all cores, in order, with bounded memory."""
+"""Run a function over a stream of blocks on all cores, in order, with bounded memory."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
 from typing import TypeVar
 
+from nmt_cli.errors import NmtError
+
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-# Starting processes takes as long as a few blocks do.
-_WORTH_IT = 4
+_FEWEST_BLOCKS = 4  # starting worker processes takes as long as a few blocks
 
 
 def cores() -> int:
-    """Cores this process may use, which a container or taskset may have made fewer than the machine has."""
+    """The number of cores that this process may use. A container or taskset may allow fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def die_with_parent() -> None:
-    """In a child that multiprocessing started: no longer than its parent, however that ends.
+    """End this worker process when its parent process ends, even by SIGKILL.
 
-    A forked child holds both ends of the pipe that it is given work by, so it would wait for ever.
+    Without this a worker waits forever: it holds both ends of the pipe from which it reads its work.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -40,32 +43,39 @@ def die_with_parent() -> None:
 
 
 def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], processes: int) -> Iterator[Result]:
-    """job(block) for each block, in order. `job` is pickled once per process, so it may carry large tables."""
+    """Yield job(block) for each block, in order. `job` is pickled once per process, so it may hold large tables."""
     stream = iter(blocks)
-    first = list(islice(stream, _WORTH_IT))
-    if processes < 2 or len(first) < _WORTH_IT:
+    first = list(islice(stream, _FEWEST_BLOCKS))
+    if processes < 2 or len(first) < _FEWEST_BLOCKS:
         yield from map(job, chain(first, stream))
         return
-    # spawn: safe with threads about, and the same on every platform. The pool's workers end when this process dies.
-    with multiprocessing.get_context("spawn").Pool(processes, _start, (job,)) as pool:
-        waiting: deque = deque()
+    # spawn, not fork: a fork may copy a lock that another thread holds.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(job,))
+    try:
+        waiting: deque[Future[Result]] = deque()
         for block in chain(first, stream):
-            waiting.append(pool.apply_async(_run, (block,)))
+            waiting.append(pool.submit(_run, block))
             if len(waiting) > 2 * processes:
-                yield waiting.popleft().get()
+                yield waiting.popleft().result()
         while waiting:
-            yield waiting.popleft().get()
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise NmtError("a worker process died", "it may have run out of memory: close other programs") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 _job: Callable | None = None
 
 
-def _start(job: Callable) -> None:
+def _start_worker(job: Callable) -> None:
     global _job
     _job = job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends the pool
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process, which then ends the workers
+    die_with_parent()
 
 
-def _run(block: object) -> object:
+def _run(block: Block) -> Result:  # type: ignore[type-var]
     assert _job is not None
     return _job(block)

@@ -60,9 +60,7 @@ TORCH_PACKAGES = ("torch", "safetensors.torch")
 
 # Violations that are still to be removed, as (file, imported module). The test fails when a violation is missing from
 # this list, and also when a violation of this list is gone.
-KNOWN_VIOLATIONS = {
-    ("recipe/help.py", "text.lines"),
-}
+KNOWN_VIOLATIONS: set[tuple[str, str]] = set()
 # Modules that may not import torch, but load it through another module. The same rule holds for this list.
 KNOWN_TORCH_LOADERS = {"store.run_folder"}
 

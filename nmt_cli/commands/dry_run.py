@@ -1,10 +1,9 @@
-"""`--dry-run` of prepare and train: sizes, the learning-rate curve, the resolved recipe. The output is valid TOML."""
+"""`--dry-run` of prepare and train: print sizes, the learning-rate curve and the resolved recipe, as valid TOML."""
 
 from __future__ import annotations
 
 import typer
 
-from nmt_cli.data.prepare import SPLITS
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.plot import framed
@@ -13,7 +12,7 @@ from nmt_cli.training.schedule import learning_rate
 
 
 def show_plan(recipe: Recipe) -> None:
-    """Print it to stdout."""
+    """Print the plan to stdout. All lines but the recipe are comments of TOML."""
     parts = [_inputs(recipe), _model(recipe), rate_curve(recipe)]
     for part in parts:
         typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
@@ -22,15 +21,13 @@ def show_plan(recipe: Recipe) -> None:
 
 def _inputs(recipe: Recipe) -> str:
     lines = []
-    for split in SPLITS:
-        for corpus in getattr(recipe.data, split):
-            paths = [path for path in (corpus.source, corpus.target) if path is not None]
-            missing = [str(path) for path in paths if path != STDIN and not path.is_file()]
-            size = sum(path.stat().st_size for path in paths if path.is_file())
+    for split, corpora in recipe.data.corpora().items():
+        for corpus in corpora:
+            missing = [str(path) for path in corpus.paths if path != STDIN and not path.is_file()]
+            size = sum(path.stat().st_size for path in corpus.paths if path.is_file())
             note = f"MISSING: {', '.join(missing)}" if missing else f"{size / 1e6:,.1f} MB"
             lines.append(f"{split:<6} {corpus}   {note}")
-    there = "is there" if recipe.is_prepared else "not prepared yet"
-    lines.append(f"data   {recipe.prepared_folder}   {there}")
+    lines.append(f"data   {recipe.prepared_folder}   {'prepared' if recipe.is_prepared else 'not prepared yet'}")
     lines.append(f"run    {recipe.run_folder}   {'exists' if recipe.run_folder.exists() else 'new'}")
     return "\n".join(lines)
 
@@ -45,7 +42,7 @@ def _model(recipe: Recipe) -> str:
     sizes = (recipe.vocab.size, recipe.vocab.size)
     if recipe.is_prepared:
         sizes = load_vocab(recipe.prepared_folder / "vocab").sizes
-    with torch.device("meta"):  # no memory is taken
+    with torch.device("meta"):  # the meta device allocates no memory
         model = build_model(recipe.model, *sizes)
     parts = parameters_by_part(model)
     total = parts.total()
@@ -59,12 +56,12 @@ def _model(recipe: Recipe) -> str:
 
 
 def rate_curve(recipe: Recipe, width: int = 72) -> str:
-    """Also what `nmt inspect RECIPE --show schedule` shows."""
+    """The learning rate over the steps, as a plot. `nmt inspect RECIPE --show schedule` shows it too."""
     train = recipe.train
     last = train.steps or 10 * max(1, train.warmup)
     steps = [max(1, round(last * x / 59)) for x in range(60)]
     values = [learning_rate(step, step / last, train, recipe.model.dim) for step in steps]
     title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
     if train.minutes or train.epochs or train.tokens or train.flops:
-        title = title.rstrip() + ", if the steps were the limit\n"
+        title = title.rstrip() + ", if training stops by steps\n"
     return title + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")

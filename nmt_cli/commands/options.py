@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RecipeName = Annotated[
     ),
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe. May be repeated.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
 
 
 def open_recipe(name: str | None, settings: list[str] | None, options: dict[str, Any] | None = None) -> Recipe:
-    """The recipe of that name, or the defaults; then the values of typed options; then `--set`."""
+    """Load the recipe of that name (None: the defaults), then apply `options`, then the settings of `--set`."""
     path: Path | None = find_recipe(name) if name else None
     return load_recipe(path, {**(options or {}), **parse_overrides(settings or [])})

@@ -1,4 +1,4 @@
-"""`nmt prepare`: raw corpora to prepared data."""
+"""`nmt prepare`: turn raw corpora into prepared data."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ _Files = list[Path] | None
 def prepare(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="A TOML file, or the name of a shipped recipe; leave it out to name files below."),
+        typer.Argument(
+            help="A TOML file, or the name of a shipped recipe. Leave it out to name files with the options below."
+        ),
     ] = None,
-    source: Annotated[_Files, typer.Option(help="Training text to translate from; may be repeated.")] = None,
-    target: Annotated[_Files, typer.Option(help="Its translations, line by line, in the same order.")] = None,
-    tsv: Annotated[_Files, typer.Option(help="Training text in two columns; may be repeated.")] = None,
+    source: Annotated[_Files, typer.Option(help="Training text in the source language. May be repeated.")] = None,
+    target: Annotated[_Files, typer.Option(help="Translations of --source, line by line.")] = None,
+    tsv: Annotated[
+        _Files, typer.Option(help="Training text in two columns, source and target. May be repeated.")
+    ] = None,
     valid_source: Annotated[
-        _Files, typer.Option(help="Validation text; without it, training pairs are held out.")
+        _Files, typer.Option(help="Validation text. Without it, training pairs are held out for validation.")
     ] = None,
-    valid_target: Annotated[_Files, typer.Option(help="Its translations.")] = None,
+    valid_target: Annotated[_Files, typer.Option(help="Translations of --valid-source.")] = None,
     valid_tsv: Annotated[_Files, typer.Option(help="Validation text in two columns.")] = None,
-    test_source: Annotated[_Files, typer.Option(help="Test text, kept out of training.")] = None,
-    test_target: Annotated[_Files, typer.Option(help="Its translations.")] = None,
+    test_source: Annotated[
+        _Files, typer.Option(help="Test text. Training pairs that are also in the test text are dropped.")
+    ] = None,
+    test_target: Annotated[_Files, typer.Option(help="Translations of --test-source.")] = None,
     test_tsv: Annotated[_Files, typer.Option(help="Test text in two columns.")] = None,
     source_lang: Annotated[
-        str | None, typer.Option(help="Language code, as en; else the file's ending, as a.en.")
+        str | None, typer.Option(help="Language code of the source, such as en. Default: the ending of the file name.")
     ] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Language code, as de.")] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="Pieces of the vocabulary.")] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Language code of the target, such as de.")] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Number of pieces in the vocabulary.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the prepared data.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
@@ -59,26 +65,33 @@ def prepare(
         "vocab.size": vocab_size,
     }
     if recipe is None and not named["data.train"]:
-        raise NmtError("name a recipe, or training files", "nmt prepare --source a.en --target a.de --out DIR")
+        raise NmtError(
+            "neither a recipe nor training files are named",
+            "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR",
+        )
     if recipe is None and out is None:
-        raise NmtError("without a recipe, --out must say where the prepared data go", "for example --out data/en-de")
-    if source or tsv:  # the options' files start where the user stands, not in the recipe's data folder
+        raise NmtError(
+            "without a recipe, --out must name the folder of the prepared data", "for example --out data/en-de"
+        )
+    if source or tsv:  # paths of options are relative to the current folder, not to data.folder of the recipe
         named["data.folder"] = "."
-    loaded = open_recipe(recipe, overrides, {key: value for key, value in named.items() if value})
+    loaded = open_recipe(recipe, overrides, {key: value for key, value in named.items() if value not in (None, [])})
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 
         show_plan(loaded)
         return
 
-    from nmt_cli.data.prepare import prepare as run
+    from nmt_cli.data.prepare import prepare as write_data
     from nmt_cli.data.report import show_report
 
     with stages() as show:
-        report = run(loaded, force, show)
+        report = write_data(loaded, force, show)
     folder = loaded.prepared_folder
     if report is None:
-        messages().print(f"{folder} is up to date: same corpora, same settings. Nothing to do.", soft_wrap=True)
+        messages().print(
+            f"{folder} is up to date: the corpora and settings are the same. Nothing to do.", soft_wrap=True
+        )
         return
     output().print(show_report(report))
     messages().print(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}", soft_wrap=True)
@@ -91,7 +104,7 @@ def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[l
     if len(source) != len(target):
         raise NmtError(
             f"--{option} is given {len(source)} times, but --{option.replace('source', 'target')} {len(target)} times",
-            "they belong together, in pairs",
+            "each source file needs one target file",
         )
     pairs: list[list[str] | str] = [[str(a), str(b)] for a, b in zip(source, target, strict=True)]
     return [*pairs, *(str(path) for path in tsv or [])]

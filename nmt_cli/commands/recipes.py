@@ -1,4 +1,4 @@
-"""`nmt recipes`: what is shipped, and what a recipe may say."""
+"""`nmt recipes`: list the shipped recipes, print one, or list all keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import typer
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe, as a start for your own.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this recipe, for example to start your own.")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="List every key with its type, default and meaning.")] = False,
 ) -> None:
-    """List the recipes that are shipped, print one, or list every key a recipe may have."""
+    """List the shipped recipes, print one, or list every key that a recipe may have."""
     from nmt_cli.recipe.help import first_comment, key_tables
     from nmt_cli.recipe.load import find_recipe, shipped_recipes
     from nmt_cli.terminal.console import output

@@ -1,6 +1,7 @@
-"""Batches for `nmt train`: sentences of like length together, under a budget of tokens, in an order that is a pure
-function of (seed, epoch), the same however many processes share it. A position in it is three numbers, so resuming
-is exact and costs nothing.
+"""Batches for `nmt train`: sentences of similar length together, up to a budget of tokens.
+
+The order of the batches is a pure function of (seed, epoch), for any number of processes. A position in this order is
+three numbers, so a resumed run continues exactly, at no cost.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from nmt_cli.data.shards import Shard
 from nmt_cli.errors import NmtError
 from nmt_cli.text.vocab import BOS, EOS, PAD, Vocab
 
-Sentences = Sequence[Any]  # of ids: lists or arrays
+Sentences = Sequence[Any]  # each sentence is a list or array of ids
 
-# Pairs that are sorted together; a longer corpus is shuffled between pools, not within one sorted whole.
+# Number of pairs that are sorted together. A larger corpus is split into several pools.
 POOL = 1 << 19
-# Where pieces are sampled, lengths are known only after that: a pool of them takes seconds before its first batch.
+# Subword sampling changes the lengths, so a whole pool must be sampled before its first batch. A small pool is quick.
 SAMPLED_POOL = 1 << 15
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Ids, padded: source (B,S) and target (B,T), shifted against each other by one."""
+    """Padded ids: the source (B,S), and the target (B,T) twice: tgt_in begins with BOS, tgt_out ends with EOS."""
 
     src: np.ndarray
     tgt_in: np.ndarray
@@ -36,7 +37,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Of the target, end marks included, padding not."""
+        """Number of target tokens, including end marks but no padding."""
         return int((self.tgt_out != PAD).sum())
 
     @property
@@ -45,11 +46,11 @@ class Batch:
 
     @property
     def cells(self) -> int:
-        """Of both sides, padding included."""
+        """Number of ids on both sides, including padding."""
         return self.src.size + self.tgt_out.size
 
     def parts(self, count: int) -> Iterator[Batch]:
-        """The same sentences in so many batches."""
+        """Yield the same sentences in `count` smaller batches."""
         rows = -(-len(self.src) // count)
         for first in range(0, len(self.src), rows):
             part = slice(first, first + rows)
@@ -58,51 +59,54 @@ class Batch:
 
 @dataclass(frozen=True)
 class Position:
-    """How far training has come: the next micro-batch to read."""
+    """The next micro-batch that training reads."""
 
     epoch: int = 0
     pool: int = 0
-    index: int = 0  # in the pool
+    index: int = 0  # of the micro-batch in the pool
 
 
 class ParallelData:
-    """A prepared corpus, as pairs of id arrays."""
+    """A prepared corpus as pairs of id arrays."""
 
     def __init__(self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0) -> None:
-        """Pairs with more than max_length pieces a side are left out, and sampling gives none more than that."""
+        """Leave out pairs with more than max_length pieces on a side. `sampling` is the rate of subword sampling."""
         sizes = vocab.sizes
         self.source = Shard(folder, f"{split}.source", sizes[0])
         self.target = Shard(folder, f"{split}.target", sizes[1])
         if len(self.source) != len(self.target):
-            raise NmtError(f"{folder}: the sides of {split} differ in length: damaged", "prepare the data again")
+            raise NmtError(
+                f"{folder}: source and target of {split} have different lengths: the files are damaged",
+                "prepare the data again",
+            )
         self.samplers = None
         self.max_length = max_length
         if sampling:
             sides = (vocab.source, vocab.target)
             self.samplers = [SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols) for side in sides]
-        # EOS is one more on each side
+        # EOS adds one to each length
         self.lengths = np.stack([self.source.lengths, self.target.lengths], 1).astype(np.int32) + 1
         longer = self.lengths.max(1, initial=0)
         used = np.flatnonzero(longer <= max_length + 1) if max_length else np.arange(len(self.source))
-        self.used = used.astype(np.uint32)  # 4 bytes a pair, and 4 for the order of an epoch
+        self.used = used.astype(np.uint32)  # 4 bytes per pair; the order of an epoch needs 4 more
         if not len(self.used):
-            raise NmtError(f"no training pair has at most {max_length} pieces a side", "raise train.max_length")
+            raise NmtError(f"every training pair has more than {max_length} pieces on a side", "raise train.max_length")
 
     def sampled(self, rows: np.ndarray, random: np.random.Generator) -> list[list[np.ndarray]]:
-        """Both sides of these pairs, in other pieces."""
+        """Both sides of these pairs in sampled pieces. A sentence that would exceed max_length keeps its pieces."""
         assert self.samplers is not None
         sides = []
         for shard, sampler in zip((self.source, self.target), self.samplers, strict=True):
-            given = [shard[row] for row in rows]
-            found = sampler.sample(given, random)
+            stored = [shard[row] for row in rows]
+            sampled = sampler.sample(stored, random)
             if self.max_length:
-                found = [old if len(new) > self.max_length else new for old, new in zip(given, found, strict=True)]
-            sides.append(found)
+                sampled = [old if len(new) > self.max_length else new for old, new in zip(stored, sampled, strict=True)]
+            sides.append(sampled)
         return sides
 
 
 class Pool:
-    """Part of an epoch: pairs that are sorted together, in the pieces that they have this time."""
+    """A part of an epoch: pairs that are sorted together, with their pieces of this epoch."""
 
     def __init__(self, data: ParallelData, rows: np.ndarray, random: np.random.Generator) -> None:
         self.data, self.rows = data, rows
@@ -122,7 +126,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some pairs of a pool, by their numbers in it; not read yet, for another process may have to."""
+    """Some pairs of a pool, by number. They are not read yet, because another process may compute them."""
 
     pool: Pool
     numbers: np.ndarray
@@ -135,16 +139,16 @@ class MicroBatch:
 
 
 def make_batch(sources: Sentences, targets: Sentences) -> Batch:
-    """Sentences without marks, as ids; the batch has BOS and EOS where they belong."""
+    """Make a batch of sentences without BOS and EOS; the batch has both."""
     ends = pad(targets)
     starts = np.empty_like(ends)
     starts[:, 0], starts[:, 1:] = BOS, ends[:, :-1]
-    starts[starts == EOS] = PAD  # a shorter target's end is no input
+    starts[starts == EOS] = PAD  # the end mark of a shorter target is not an input
     return Batch(src=pad(sources), tgt_in=starts, tgt_out=ends)
 
 
 def pad(sentences: Sentences) -> np.ndarray:
-    """(B,T), each row with EOS behind it."""
+    """(B,T): one padded row per sentence, with EOS at the end of the sentence."""
     padded = np.full((len(sentences), max(map(len, sentences), default=0) + 1), PAD, np.int64)
     for row, ids in zip(padded, sentences, strict=True):
         row[: len(ids)] = ids
@@ -153,9 +157,9 @@ def pad(sentences: Sentences) -> np.ndarray:
 
 
 def lay_out(lengths: np.ndarray, budget: int, random: np.random.Generator) -> list[np.ndarray]:
-    """The micro-batches of a pool, as arrays of row numbers. `lengths` (N,2) count EOS.
+    """The micro-batches of a pool, as arrays of row numbers. `lengths` (N,2) include EOS.
 
-    A batch holds as many rows as fit when each is as long as its longest side; a row longer than the budget is alone.
+    Rows times longest side stays within the budget. A row longer than the budget is a batch of its own.
     """
     orders = [_sorted(lengths, width) for width in (1, 2, 3)]
     cuts = [_cut(lengths[order].max(1), budget) for order in orders]
@@ -165,18 +169,18 @@ def lay_out(lengths: np.ndarray, budget: int, random: np.random.Generator) -> li
 
 
 def _sorted(lengths: np.ndarray, width: int) -> np.ndarray:
-    """By target length, `width` of them in a class, and within a class by source length.
+    """Sort by classes of target lengths, `width` lengths to a class, and within a class by source length.
 
-    A wider class has more padding on the target side and, where it fills many batches, less on the source side.
-    Sources go up, and in the next class down again, so that a batch across the border finds like ones on both sides
-    of it. Rows of equal lengths stay in their order.
+    A wider class has more padding on the target side and, if it fills many batches, less on the source side. Source
+    lengths go up in one class and down in the next, so that a batch across the border has similar source lengths. Rows
+    of equal lengths keep their order.
     """
     source, classes = lengths[:, 0], lengths[:, 1] // width
     return np.lexsort((np.where(classes % 2, source, -source), classes))
 
 
 def _cut(longest: np.ndarray, budget: int) -> list[int]:
-    """Where to cut a pool, so that rows x longest stays within the budget."""
+    """The row numbers at which to cut a sorted pool, so that rows times longest side stays within the budget."""
     cuts, first, width = [], 0, 0
     for index, length in enumerate(longest.tolist()):
         width = max(width, length)
@@ -187,37 +191,37 @@ def _cut(longest: np.ndarray, budget: int) -> list[int]:
 
 
 def _cells(lengths: np.ndarray, cuts: list[int]) -> int:
-    """Of all batches, padding included."""
+    """Number of ids in all batches, including padding."""
     firsts = np.array([0, *cuts])
     rows = np.diff(np.append(firsts, len(lengths)))
     return int((np.maximum.reduceat(lengths, firsts).sum(1) * rows).sum())
 
 
 class BatchStream:
-    """Micro-batches from a position on, epoch after epoch without end."""
+    """Micro-batches from a position on, epoch after epoch, without end."""
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
         self.data, self.budget, self.seed = data, budget, seed
-        size = POOL if data.samplers is None else max(SAMPLED_POOL, 16 * budget)  # a pool should fill many batches
+        size = POOL if data.samplers is None else max(SAMPLED_POOL, 16 * budget)  # a pool must fill many batches
         self._pools = math.ceil(len(data.used) / size)
-        self._shuffled = -1  # the epoch that _order is of
+        self._order_epoch = -1  # the epoch of self._order
         self._enter(position)
 
     def _enter(self, position: Position) -> None:
-        """Lay out the pool of this position. Its generators are its own: what came before does not matter."""
+        """Lay out the pool of this position. Each pool has its own random generator, independent of earlier pools."""
         self.position = position
-        if self._shuffled != position.epoch:
-            self._shuffled = position.epoch
+        if self._order_epoch != position.epoch:
+            self._order_epoch = position.epoch
             self._order = np.random.default_rng([self.seed, position.epoch]).permutation(self.data.used)
         random = np.random.default_rng([self.seed, position.epoch, 1 + position.pool])
-        # Pools of equal size: a small one would have much padding.
+        # All pools have the same size: a small pool would have much padding.
         self._first, last = (len(self._order) * number // self._pools for number in (position.pool, position.pool + 1))
         self._pool = Pool(self.data, self._order[self._first : last], random)
         self._batches = lay_out(self._pool.lengths, self.budget, random)
 
     @property
     def epochs(self) -> float:
-        """Passes over the data so far."""
+        """Number of passes over the data so far."""
         inside = len(self._pool.rows) * self.position.index / len(self._batches)
         return self.position.epoch + (self._first + inside) / len(self.data.used)
 
@@ -225,18 +229,18 @@ class BatchStream:
         """The next `count` micro-batches."""
         taken: list[MicroBatch] = []
         while len(taken) < count:
-            here = self.position
-            if here.index == len(self._batches):
-                last = here.pool + 1 == self._pools
-                self._enter(Position(here.epoch + 1) if last else Position(here.epoch, here.pool + 1))
+            epoch, pool, index = self.position.epoch, self.position.pool, self.position.index
+            if index == len(self._batches):
+                is_last_pool = pool + 1 == self._pools
+                self._enter(Position(epoch + 1) if is_last_pool else Position(epoch, pool + 1))
                 continue
-            taken.append(MicroBatch(self._pool, self._batches[here.index]))
-            self.position = Position(here.epoch, here.pool, here.index + 1)
+            taken.append(MicroBatch(self._pool, self._batches[index]))
+            self.position = Position(epoch, pool, index + 1)
         return taken
 
 
 def share(micro_batches: list[MicroBatch], rank: int, processes: int) -> list[MicroBatch]:
-    """What this process computes of an update: whole micro-batches if they come out even, else a part of each."""
+    """The part of an update for this process: whole micro-batches if they divide evenly, else a part of each."""
     if len(micro_batches) % processes == 0:
         return micro_batches[rank::processes]
     return [batch.part(rank, processes) for batch in micro_batches]

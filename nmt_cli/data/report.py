@@ -1,4 +1,4 @@
-"""What `nmt prepare` found and did: the figures, and how they are shown and kept in report.txt."""
+"""The report of `nmt prepare`: its figures, and the tables for the screen and report.txt."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 from nmt_cli.terminal.plot import bar, bin_label, bins
 from nmt_cli.terminal.tables import new_table
 
-if TYPE_CHECKING:  # rich is imported where something is drawn: the processes that clean and encode draw nothing
+if TYPE_CHECKING:  # rich is imported only where tables are drawn: the worker processes draw nothing
     from rich.console import RenderableType
     from rich.table import Table
 
-_MEANING = {
+_MEANINGS = {
     "empty": "a side is blank",
     "identical": "both sides are the same",
-    "wrong_script": "not in the language's script",
+    "wrong_script": "not in the script of the language",
     "overlap": "also in valid or test",
-    "duplicates": "the same pair came before",
+    "duplicates": "the same pair occurred before",
     "max_tokens": "too many pieces",
-    "max_ratio": "lengths too different",
+    "max_ratio": "lengths differ too much",
 }
-_SHOWN = 60  # characters of an example
-_BAR = 14  # characters; all tables fit into 60 columns
+_EXAMPLE_WIDTH = 60  # characters
+_BAR_WIDTH = 14  # characters; all tables fit into 60 columns
 
 
 @dataclass(frozen=True)
 class Example:
-    """A dropped pair, and where it stands."""
+    """A dropped pair, and its file and line."""
 
     rule: str
     file: str
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Split:
-    """Sizes of train, valid or test. Pairs of numbers are source and target; histograms count sentences by length."""
+    """Sizes of train, valid or test, each for (source, target). Histograms count sentences by length in pieces."""
 
     sentences: int
     tokens: tuple[int, int]
@@ -58,7 +58,7 @@ class Report:
     examples: list[Example]
     splits: dict[str, Split]
     vocab_type: str
-    vocab_sizes: tuple[int, ...]  # one if it is joint
+    vocab_sizes: tuple[int, ...]  # one number if the vocabulary is joint
 
 
 def show_report(report: Report) -> RenderableType:
@@ -71,7 +71,7 @@ def show_report(report: Report) -> RenderableType:
 
 
 def report_text(report: Report) -> str:
-    """The same as plain text."""
+    """The report as plain text."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False, markup=False, emoji=False)
@@ -85,9 +85,9 @@ def _account(report: Report) -> Table:
     table.columns[2].justify = "left"
     table.add_row("read", f"{report.read:,}", "")
     for rule, count in report.dropped.items():
-        table.add_row(f"- {rule}", f"{count:,}", _MEANING[rule], style="dim" if not count else "")
+        table.add_row(f"- {rule}", f"{count:,}", _MEANINGS[rule], style="dim" if not count else "")
     if report.held_out:
-        table.add_row("- held out", f"{report.held_out:,}", "for validation: no valid corpus was given")
+        table.add_row("- held out", f"{report.held_out:,}", "for validation, as no validation corpus was given")
     table.add_row("= kept", f"{kept:,}", f"{kept / report.read:.1%}", style="bold")
     return table
 
@@ -106,7 +106,7 @@ def _sizes(report: Report) -> Table:
 
 
 def _lengths(report: Report) -> Table:
-    """Both sides in the same bins, so that the bars can be compared."""
+    """Both sides have the same bins, so that the bars can be compared."""
     histograms = report.splits["train"].histograms
     longest = max(map(len, histograms))
     both = [sum(side[n] for side in histograms if n < len(side)) for n in range(longest)]
@@ -118,7 +118,9 @@ def _lengths(report: Report) -> Table:
     table = new_table("pieces", report.languages[0], "", report.languages[1], "", title="Training sentences by length")
     table.columns[2].justify = table.columns[4].justify = "left"
     for label, source, target in rows:
-        table.add_row(label, f"{source:,}", bar(source, largest, _BAR), f"{target:,}", bar(target, largest, _BAR))
+        table.add_row(
+            label, f"{source:,}", bar(source, largest, _BAR_WIDTH), f"{target:,}", bar(target, largest, _BAR_WIDTH)
+        )
     return table
 
 
@@ -134,4 +136,4 @@ def _examples(report: Report) -> Table:
 
 
 def _short(text: str) -> str:
-    return (text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") or "(blank)"
+    return (text if len(text) <= _EXAMPLE_WIDTH else text[: _EXAMPLE_WIDTH - 1] + "…") or "(blank)"

@@ -1,7 +1,7 @@
-"""The rules that drop training pairs, by the names they have in [data.clean] and in the report of `nmt prepare`.
+"""The rules that drop training pairs. [data.clean] and the report of `nmt prepare` use the same names.
 
-Rules on text run before the vocabulary is learnt, rules on pieces after; each pair is dropped by the first that fits.
-Duplicates need the whole corpus, and are found in preparer.py.
+Rules on text run before the vocabulary is learned, rules on lengths run after. A pair counts for the first rule that
+drops it. data/prepare.py finds duplicates, because that rule needs the whole corpus.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from nmt_cli.recipe.schema import Clean
 from nmt_cli.text.languages import in_wrong_script
 from nmt_cli.text.lines import is_blank
 
-# In the order in which they are tried and reported.
+# In the order in which the rules run and are reported.
 RULES = ("empty", "identical", "wrong_script", "overlap", "duplicates", "max_tokens", "max_ratio")
 
-# Added to the longer side's allowance, so that "Yes." against "Yes, that is so." is no offence.
+# Allows a few extra pieces on the longer side, so that "Yes." may stand beside "Yes, that is so."
 RATIO_SLACK = 5
 
 
@@ -22,22 +22,22 @@ def text_rule(
     target: str,
     rules: Clean,
     scripts: tuple[frozenset[str] | None, frozenset[str] | None],
-    held_out: tuple[frozenset[str], frozenset[str]],
+    evaluation_texts: tuple[frozenset[str], frozenset[str]],
 ) -> str | None:
-    """The first rule on text that drops this pair."""
+    """The first rule on text that drops this pair, or None."""
     if rules.empty and (is_blank(source) or is_blank(target)):
         return "empty"
     if rules.identical and source == target:
         return "identical"
     if rules.wrong_script and (in_wrong_script(source, scripts[0]) or in_wrong_script(target, scripts[1])):
         return "wrong_script"
-    if rules.overlap and (source in held_out[0] or target in held_out[1]):
+    if rules.overlap and (source in evaluation_texts[0] or target in evaluation_texts[1]):
         return "overlap"
     return None
 
 
 def length_rule(source: int, target: int, rules: Clean) -> str | None:
-    """The first rule on numbers of pieces that drops this pair."""
+    """The first rule on numbers of pieces that drops this pair, or None."""
     shorter, longer = (source, target) if source < target else (target, source)
     if rules.max_tokens and longer > rules.max_tokens:
         return "max_tokens"

@@ -1,8 +1,8 @@
-"""The same text in other pieces: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
+"""Subword sampling: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
 
-SentencePiece samples too, but mixes something of the process into every seed, and a run that was resumed would see
-other data than one that was not. Here what comes out is a function of the seed. Pieces never cross words, so each word
-is cut in `VARIANTS` ways when it is first met, by a generator of its own, and each of a sentence's words picks one.
+SentencePiece can sample too, but its seed depends on the process, so a resumed run would see other data. Here the
+result is a function of the seed. Pieces never cross words. So each word has `VARIANTS` segmentations, each drawn by its
+own random generator, and each word of a sentence picks one of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from random import Random
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 
-VARIANTS = 64  # of a word; more are hardly to be told from drawing anew each time
-_MOST_WORDS = 200_000  # remembered, all together some hundred megabytes
+VARIANTS = 64  # segmentations of a word; with 64 the result is close to a new draw each time
+_MOST_WORDS = 200_000  # size of the cache, some hundred megabytes
 
-_SPACE = "▁"  # SentencePiece's mark of a word's beginning
+_SPACE = "▁"  # SentencePiece marks the beginning of a word with it
 
 
 class SubwordSampler:
-    """`rate` is the share of merges dropped, or for a unigram model the exponent of the probabilities."""
+    """`rate` is the share of merges that are dropped; for a unigram model it is the exponent of the probabilities."""
 
     def __init__(self, processor: SentencePieceProcessor, rate: float, unigram: bool, symbols: tuple[str, ...]) -> None:
         size = processor.get_piece_size()
@@ -33,17 +33,17 @@ class SubwordSampler:
         self.ids = {pieces[i]: i for i in usable}
         self.scores = {pieces[i]: processor.get_score(i) for i in usable}
         self.starts = np.array([piece.startswith(_SPACE) for piece in pieces])
-        # A word with anything else in it stays as it is: unknown characters, bytes, the user's own symbols.
+        # A word with any other piece (unknown character, byte, symbol of the user) is never segmented anew.
         self.plain = np.zeros(size, bool)
         self.plain[usable] = True
         self.cache: dict[tuple[bytes, int], list[int]] = {}
-        self.segmentations: dict[tuple[int, ...], tuple[list[list[int]], list[float]]] = {}  # of a unigram model
+        self.segmentations: dict[tuple[int, ...], tuple[list[list[int]], list[float]]] = {}  # for a unigram model
 
     def sample(self, sentences: Sequence[np.ndarray], seed: int | np.random.Generator) -> list[np.ndarray]:
-        """Other ids for the same text."""
+        """Sample new ids for the same text."""
         lengths = np.array([len(ids) for ids in sentences], np.int64)
         firsts = np.cumsum(lengths) - lengths
-        # All words of all sentences at once, each as the bytes of its ids.
+        # Handle all words of all sentences at once. The bytes of its ids identify a word.
         flat = np.concatenate([*sentences, np.empty(0, np.int32)]).astype(np.int32)
         starts = self.starts[flat]
         starts[firsts[lengths > 0]] = True
@@ -68,12 +68,12 @@ class SubwordSampler:
         ids = np.frombuffer(word, np.int32)
         cut = self.cut_unigram if self.unigram else self.cut_bpe
         random = Random(int.from_bytes(word + choice.to_bytes(8, "little"), "little"))
-        found = cut(ids.tolist(), random) if self.plain[ids].all() else ids.tolist()
-        self.cache[key] = found
-        return found
+        pieces = cut(ids.tolist(), random) if self.plain[ids].all() else ids.tolist()
+        self.cache[key] = pieces
+        return pieces
 
     def cut_bpe(self, word: list[int], random: Random) -> list[int]:
-        """Merge characters again, each possible merge left out with probability `rate` at each turn."""
+        """Merge characters by BPE. Each time, each possible merge is skipped with probability `rate`."""
         parts = list("".join(self.processor.id_to_piece(i) for i in word))
         scores, rate, draw = self.scores, self.rate, random.random
         while True:
@@ -86,24 +86,24 @@ class SubwordSampler:
                 break
             place = -max(merges)[1]
             parts[place : place + 2] = [parts[place] + parts[place + 1]]
-        # A character that is no piece of its own, as may be with vocab.coverage below 1: leave the word alone.
+        # With vocab.coverage below 1, a character may have no piece. Then the word keeps its pieces.
         return [self.ids[part] for part in parts] if all(part in self.ids for part in parts) else word
 
     def cut_unigram(self, word: list[int], random: Random) -> list[int]:
-        """One of the likeliest segmentations, with probability proportional to p^rate."""
-        found, weights = self.likeliest(tuple(word))
-        return random.choices(found, weights)[0]
+        """Draw one of the most probable segmentations, with probability proportional to p^rate."""
+        segmentations, weights = self.most_probable(tuple(word))
+        return random.choices(segmentations, weights)[0]
 
-    def likeliest(self, word: tuple[int, ...]) -> tuple[list[list[int]], list[float]]:
-        """Segmentations, and the weights to choose among them by."""
+    def most_probable(self, word: tuple[int, ...]) -> tuple[list[list[int]], list[float]]:
+        """The most probable segmentations of a word, and the weight of each."""
         known = self.segmentations.get(word)
         if known is None:
             text = "".join(self.processor.id_to_piece(i) for i in word)
-            found = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
-            if not text.startswith(_SPACE) or not found or not found[0]:
-                found = [list(word)]
-            scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in found])
-            known = (found, np.exp(self.rate * (scores - scores.max())).tolist())
+            nbest = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
+            if not text.startswith(_SPACE) or not nbest or not nbest[0]:
+                nbest = [list(word)]
+            scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in nbest])
+            known = (nbest, np.exp(self.rate * (scores - scores.max())).tolist())
             if len(self.segmentations) >= _MOST_WORDS // VARIANTS:
                 self.segmentations.clear()
             self.segmentations[word] = known

@@ -1,8 +1,8 @@
-"""Binarised text: the ids of all sentences end to end in one flat file, and where each begins in another.
+"""Shards: one file has the ids of all sentences end to end, another file has the offset of each sentence.
 
-Written once by `nmt prepare`, then memory-mapped: opening is instant, processes share the pages, and memory does not
-grow with the corpus, but for what training keeps of each pair: two lengths and two numbers, 16 bytes. Files are
-NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than sentences), little-endian.
+`nmt prepare` writes a shard once. Training maps it into memory: opening is instant, and processes share the pages. In
+memory, training keeps 16 bytes per pair: two lengths and two numbers. The files are NAME.ids (uint16, or uint32 above
+65,536 pieces) and NAME.offsets (uint64, one more than there are sentences), little-endian.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def ids_type(vocab_size: int) -> np.dtype:
 
 
 class ShardWriter:
-    """Appends blocks of encoded sentences: all ids in one array, the length of each sentence in another."""
+    """Appends blocks of encoded sentences. One array has all ids, another the length of each sentence."""
 
     def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
         self._type = ids_type(vocab_size)
@@ -41,7 +41,7 @@ class ShardWriter:
 
 
 class Shard:
-    """One side of a corpus, as a sequence of id arrays."""
+    """One side of a prepared corpus, as a sequence of id arrays."""
 
     def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
         try:
@@ -50,7 +50,9 @@ class Shard:
         except OSError as error:
             raise NmtError(f"cannot read {error.filename}: {error.strerror}", "prepare the data again") from None
         if not len(self.offsets) or self.offsets[-1] != len(self.ids):
-            raise NmtError(f"{folder / name}.ids does not fit its offsets: damaged", "prepare the data again")
+            raise NmtError(
+                f"{folder / name}.ids and .offsets do not match: the files are damaged", "prepare the data again"
+            )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -22,12 +22,12 @@ _LENGTH = 40  # positions that fit on one screen
 
 def position_table(recipe: Recipe, path: Path) -> np.ndarray:
     """(positions,D): the position encoding by its formula, or as the model in the folder `path` has learned it."""
-    if recipe.learned_positions and not path.is_dir():
+    if recipe.model.learned_positions and not path.is_dir():
         raise NmtError(
             "this recipe learns its positions in training, so only a trained model has them",
             "name a run: nmt inspect RUN --show positions",
         )
-    model = load_model(path).model if recipe.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
+    model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
     with torch.inference_mode():
         table = model.positions(min(_LENGTH, recipe.model.max_positions))
     if table is None:

@@ -1,4 +1,4 @@
-"""The keys of recipes as tables for people: `nmt recipes --keys`, and docs/recipe.md from the same declarations."""
+"""The keys of recipes as tables: for `nmt recipes --keys`, and for docs/recipe.md."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Train, Translate, Vocab, keys_of
-from nmt_cli.text.lines import write_text
 
 
 def first_comment(path: Path) -> str:
-    """The first line of a recipe says what it is for."""
+    """The first line of a recipe, which says what the recipe is for."""
     with path.open(encoding="utf-8") as stream:
         return stream.readline().lstrip("# ").rstrip()
 
 
 def sections() -> Iterator[tuple[str, str, list[Key]]]:
-    """(table, what it is, its keys) in the order of a recipe."""
+    """Yield (name of the table, its description, its keys) in the order of a recipe."""
     families = [("model", kind) for kind in FAMILIES.values()]
     for name, kind in [("data", Data), ("vocab", Vocab), *families, ("train", Train), ("translate", Translate)]:
         yield name, (kind.__doc__ or "").strip(), list(keys_of(kind, name + "."))
@@ -67,7 +66,7 @@ def key_tables() -> RenderableType:
 
 
 def keys_markdown() -> str:
-    """The body of docs/recipe.md."""
+    """The tables of docs/recipe.md."""
     lines = []
     for _, about, keys in sections():
         lines += [f"### {about}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
@@ -84,4 +83,4 @@ if __name__ == "__main__":  # python -m nmt_cli.recipe.help docs/recipe.md
     page = Path(sys.argv[1])
     before, _, rest = page.read_text(encoding="utf-8").partition(_START)
     after = rest.partition(_END)[2]
-    write_text(page, before + _START + keys_markdown() + _END + after)
+    page.write_text(before + _START + keys_markdown() + _END + after, encoding="utf-8", newline="\n")

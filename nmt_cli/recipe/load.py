@@ -1,6 +1,6 @@
 """Load a recipe: read the TOML file and the files it extends, apply overrides, check everything, report all problems.
 
-`nmt train RECIPE --dry-run` shows what a recipe resolves to. recipe/schema.py declares the keys.
+`nmt train RECIPE --dry-run` shows the resolved recipe. recipe/schema.py declares the keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOML_SUFFIX = ".toml"
 
 
 def shipped_folder() -> Path:
-    """recipes/, inside the installed package or beside it in a checkout."""
+    """The folder recipes/: inside the installed package, or beside the package in a checkout."""
     installed = Path(__file__).parent.parent / "recipes"
     return installed if installed.is_dir() else Path(__file__).parent.parent.parent / "recipes"
 
@@ -41,7 +41,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """A file, a folder that holds recipe.toml (prepared data or a run), or the bare name of a shipped recipe."""
+    """Find a recipe: a file, a folder with a recipe.toml (prepared data or a run), or the name of a shipped recipe."""
     path = Path(name)
     if path.is_dir() and (path / "recipe.toml").is_file():
         return path / "recipe.toml"
@@ -51,7 +51,7 @@ def find_recipe(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     near = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.6)
-    hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the ones that are shipped"
+    hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the shipped recipes"
     if path.is_dir():
         raise NmtError(f"{name} is a folder without a recipe.toml", hint)
     raise NmtError(f"there is no recipe {name}", hint)
@@ -59,7 +59,7 @@ def find_recipe(name: str) -> Path:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a key was set: for messages, and as the folder that its relative paths start from."""
+    """Where a key was set: the label is for messages; relative paths start from the folder."""
 
     label: str
     folder: Path
@@ -79,7 +79,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     values: dict[str, Any] = {}
     origins: dict[str, _Origin] = {}
     for origin, layer in _layers(path, overrides or {}):
-        # Another family starts [model] afresh: most keys of the family that it replaces would be unknown to it.
+        # A layer with another family replaces all of [model]: the new family does not have most of the old keys.
         if _family({**values, **layer}) != _family(values):
             for key in [key for key in values if key.startswith("model.")]:
                 del values[key], origins[key]
@@ -103,7 +103,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     for key, text in recipe.problems():
         problems.add(origins.get(key, at), key, text)
     if problems:
-        _complain(path, problems)
+        _report(path, problems)
     placed = origins.get("train.out", at).label
     return _place(recipe, path if placed != "--set" else None)
 
@@ -118,7 +118,7 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise NmtError(f"--set {setting} is not of the form key=value", "for example --set train.warmup=500")
+            raise NmtError(f"--set {setting} does not have the form key=value", "for example --set train.warmup=500")
         overrides.update(_flat({key.strip(): _parse_value(text.strip())}, ""))
     return overrides
 
@@ -126,18 +126,18 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
 def _layers(path: Path | None, overrides: Mapping[str, Any]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
     """The layers of settings as dotted keys, lowest first: the files, then the overrides."""
     for file, table in _chain(path, ()) if path is not None else ():
-        # A shipped recipe belongs to no folder of the user: its paths are relative to the current folder.
+        # A shipped recipe is in no folder of the user, so its paths are relative to the current folder.
         folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
         yield _Origin(str(file), folder), dict(_flat(table, ""))
     yield _Origin("--set", Path()), dict(overrides)
 
 
-def _complain(path: Path | None, problems: list[str]) -> None:
-    what = f"recipe {path}" if path else "the settings"
+def _report(path: Path | None, problems: list[str]) -> None:
+    name = f"recipe {path}" if path else "the settings"
     if len(problems) == 1:
         raise NmtError(problems[0], "nmt recipes --keys lists every key with its range and default")
     listed = "".join(f"\n  {problem}" for problem in problems)
-    raise NmtError(f"{what}: {len(problems)} problems{listed}", "nmt recipes --keys lists every key")
+    raise NmtError(f"{name}: {len(problems)} problems{listed}", "nmt recipes --keys lists every key")
 
 
 def _place(recipe: Recipe, path: Path | None) -> Recipe:
@@ -170,17 +170,17 @@ def _refuse_nesting(prepared: Path, run: Path) -> None:
 
 
 def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The recipes that `path` extends, farthest first, then itself."""
+    """Yield the tables of all recipes that `path` extends, the base first, then the table of `path`."""
     if path.resolve() in seen:
         raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
-        raise NmtError(f"{path} is not valid TOML: {error}", "strings need quotes; tables look like [train]") from None
+        raise NmtError(f"{path} is not valid TOML: {error}", "write strings in quotes, and tables as [train]") from None
     except UnicodeDecodeError as error:
         raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
     except OSError as error:
-        raise NmtError(f"cannot read {path}: {error.strerror}", "name a recipe that you may read") from None
+        raise NmtError(f"cannot read {path}: {error.strerror}", "check the permissions of the file") from None
     base = table.pop("extends", None)
     if base is not None:
         if not isinstance(base, str):
@@ -194,11 +194,11 @@ def _parse_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # --set model.norm=pre: a string may go without its quotes
+        return text  # in --set model.norm=pre, the string has no quotes
 
 
 def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
+    """Yield the dotted keys of nested tables, and their values."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -211,7 +211,9 @@ def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _did_you_mean(wrong: str, valid: list[str]) -> str:
-    near = [key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]]  # the right name, a wrong table
+    near = [
+        key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]
+    ]  # the right key in the wrong table
     near = near or difflib.get_close_matches(wrong, valid, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -227,7 +229,7 @@ def _refuse_unknown(
 
 
 def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _Origin], problems: _Problems) -> Any:
-    """An instance of the dataclass `kind` from the keys below `prefix`; a wrong one is noted and left out."""
+    """Build the dataclass `kind` from the keys below `prefix`. A wrong value is added to the problems and left out."""
     given: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for item in dataclasses.fields(kind):
@@ -257,7 +259,7 @@ def _folder_for(key: Key, values: dict[str, Any], origins: dict[str, _Origin]) -
 
 def _convert(value: Any, key: Key, folder: Path) -> Any:
     kind = key.type
-    if get_origin(kind) in (Union, types.UnionType):  # X | None: leaving the key out is how None is written
+    if get_origin(kind) in (Union, types.UnionType):  # X | None: a recipe writes None by leaving the key out
         kind = next(part for part in get_args(kind) if part is not types.NoneType)
     if get_origin(kind) is Literal:
         choices = get_args(kind)
@@ -275,10 +277,10 @@ def _convert(value: Any, key: Key, folder: Path) -> Any:
         return _number(value, kind, key.range)
     item = get_args(kind)[0]  # tuple[X, ...]
     if not isinstance(value, list):
-        value = [value]  # one corpus or symbol may go without its brackets
+        value = [value]  # one corpus or one symbol needs no brackets
     if item is Corpus:
         if len(value) == 2 and all(isinstance(part, str) and not part.endswith(_TSV) for part in value):
-            value = [value]  # train = ["a.en", "a.de"]: one corpus, the usual case
+            value = [value]  # train = ["a.en", "a.de"] is one corpus
         return tuple(_corpus(part, folder) for part in value)
     return tuple(_typed(part, item, "a list of strings in quotes") for part in value)
 
@@ -296,7 +298,7 @@ def _corpus(value: Any, folder: Path) -> Corpus:
 
 
 def join(folder: Path, name: str) -> Path:
-    """`name` as seen from `folder`; "-" is standard input everywhere."""
+    """The path of `name` relative to `folder`. "-" is always standard input."""
     return Path(name) if name == "-" else Path(os.path.normpath(folder / Path(name).expanduser()))
 
 
@@ -325,10 +327,10 @@ def _number(value: Any, kind: type, limits: Range | None) -> Any:
 
 
 def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
-    """The recipe as plain tables for TOML: every key that has a value, defaults included."""
+    """The recipe as plain tables for TOML: every key that has a value, including defaults."""
     tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in dataclasses.fields(recipe)}
     del tables["name"]
-    tables["data"].pop("folder", None)  # the corpora's paths have it in them already
+    tables["data"].pop("folder", None)  # the paths of the corpora include this folder
     return tables
 
 

@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
 class Range:
-    """Limits of a number, both included unless `open_high`."""
+    """The limits of a number. Both limits are allowed values, except `high` if `open_high` is set."""
 
     low: float | None = None
     high: float | None = None
@@ -40,54 +40,66 @@ class Corpus:
     source: Path
     target: Path | None = None
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return (self.source,) if self.target is None else (self.source, self.target)
+
     def __str__(self) -> str:
         return str(self.source) if self.target is None else f"{self.source} + {self.target}"
 
 
 @dataclass(frozen=True)
 class Clean:
-    """[data.clean]: which pairs of the training corpora are dropped. Every rule is counted in the report."""
+    """[data.clean]: the rules that drop training pairs. The report counts the pairs of each rule."""
 
-    empty: Annotated[bool, "a side is blank"] = True
-    max_tokens: Annotated[int, "a side has more pieces than this; 0: off", NOT_NEGATIVE] = 250
-    max_ratio: Annotated[float, "one side has this many times the pieces of the other, +5; 0: off", NOT_NEGATIVE] = 3.0
-    identical: Annotated[bool, "both sides are the same text"] = True
-    wrong_script: Annotated[bool, "most letters are not of the language's script; needs the languages"] = True
-    duplicates: Annotated[bool, "the same pair came before"] = True
-    overlap: Annotated[bool, "source or target also stands in valid or test"] = True
+    empty: Annotated[bool, "drop a pair if one side is blank"] = True
+    max_tokens: Annotated[int, "drop a pair if one side has more pieces than this. 0: off", NOT_NEGATIVE] = 250
+    max_ratio: Annotated[
+        float, "drop a pair if a side has over max_ratio times the other's pieces, plus 5. 0: off", NOT_NEGATIVE
+    ] = 3.0
+    identical: Annotated[bool, "drop a pair if both sides are the same text"] = True
+    wrong_script: Annotated[bool, "drop a pair if most letters of a side are not in the script of its language"] = True
+    duplicates: Annotated[bool, "drop a pair that occurred before"] = True
+    overlap: Annotated[bool, "drop a pair if its source or target is also in valid or test"] = True
 
 
 @dataclass(frozen=True)
 class Data:
-    """[data]: the corpora and where the prepared data go. A corpus is ["a.en", "a.de"] or "both.tsv"."""
+    """[data]: the corpora, and the folder of the prepared data. A corpus is ["a.en", "a.de"] or "both.tsv"."""
 
-    source_lang: Annotated[str, "language code, as en; chooses the script rule and the tokeniser of BLEU"] = ""
-    target_lang: Annotated[str, "language code, as de"] = ""
-    folder: Annotated[Path | None, "folder that the files below are in; unset: the recipe's"] = None
-    train: Annotated[tuple[Corpus, ...], "training corpora; plain, .gz, .xz, .zst; - is standard input"] = ()
-    valid: Annotated[tuple[Corpus, ...], "validation corpora, never cleaned"] = ()
-    test: Annotated[tuple[Corpus, ...], "test corpora, never cleaned"] = ()
-    hold_out: Annotated[int, "with no valid: so many training pairs, a tenth at most, become it", NOT_NEGATIVE] = 1000
-    prepared: Annotated[Path | None, "folder of the prepared data; unset: data/NAME"] = None
-    normalize: Annotated[Literal["nfc", "nfkc", "none"], "Unicode normalisation, before anything else"] = "nfc"
+    source_lang: Annotated[str, "language code of the source, such as en; data.clean.wrong_script needs it"] = ""
+    target_lang: Annotated[str, "language code of the target, such as de; also selects the tokenizer of BLEU"] = ""
+    folder: Annotated[Path | None, "folder of the corpus files. Unset: the folder of the recipe"] = None
+    train: Annotated[tuple[Corpus, ...], "training corpora: plain, .gz, .xz or .zst; - is standard input"] = ()
+    valid: Annotated[tuple[Corpus, ...], "validation corpora; they are never cleaned"] = ()
+    test: Annotated[tuple[Corpus, ...], "test corpora; they are never cleaned"] = ()
+    hold_out: Annotated[
+        int, "validation pairs taken from the training corpus when data.valid is empty (at most 10 %)", NOT_NEGATIVE
+    ] = 1000
+    prepared: Annotated[Path | None, "folder of the prepared data. Unset: data/NAME"] = None
+    normalize: Annotated[Literal["nfc", "nfkc", "none"], "Unicode normalization of all text"] = "nfc"
     clean: Clean = field(default_factory=Clean)
+
+    def corpora(self) -> dict[str, tuple[Corpus, ...]]:
+        """The corpora of each split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
 
 
 @dataclass(frozen=True)
 class Vocab:
-    """[vocab]: SentencePiece."""
+    """[vocab]: the SentencePiece vocabulary."""
 
-    reuse: Annotated[Path | None, "take the vocabulary of this run, model or prepared folder instead"] = None
-    type: Annotated[Literal["bpe", "unigram"], "how pieces are learnt"] = "bpe"
-    size: Annotated[int, "pieces, special ones included; of each side if not joint", Range(low=6)] = 8000
+    reuse: Annotated[Path | None, "reuse the vocabulary of this run, model or prepared folder"] = None
+    type: Annotated[Literal["bpe", "unigram"], "algorithm that learns the pieces"] = "bpe"
+    size: Annotated[int, "number of pieces, including 4 special ones; per side if joint = false", Range(low=6)] = 8000
     joint: Annotated[bool, "one vocabulary for both sides"] = True
-    byte_fallback: Annotated[bool, "spell unknown characters as bytes"] = False
-    # SentencePiece's own default of 0.9995 loses the digits of Multi30k and Tatoeba: rare, but not dispensable.
+    byte_fallback: Annotated[bool, "write unknown characters as bytes"] = False
+    # The default of SentencePiece, 0.9995, drops the digits of Multi30k and Tatoeba, which are rare.
     coverage: Annotated[
-        float, "share of the text's characters that get a piece; 0.9995 for Chinese, Japanese", Range(low=0.9, high=1)
+        float, "share of the characters that get a piece; 0.9995 for Chinese and Japanese", Range(low=0.9, high=1)
     ] = 1.0
-    symbols: Annotated[tuple[str, ...], 'pieces never split, such as ["<2de>"]'] = ()
-    sample: Annotated[int, "learn from this many pairs at most, spread evenly", POSITIVE] = 1_000_000
+    symbols: Annotated[tuple[str, ...], 'texts that always stay one piece, such as ["<2de>"]'] = ()
+    sample: Annotated[int, "learn from at most this many pairs, taken at even distances", POSITIVE] = 1_000_000
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if len(set(self.symbols)) < len(self.symbols):
@@ -96,24 +108,38 @@ class Vocab:
             yield "symbols", "has a blank symbol"
 
 
+# Keys that several families share.
+Activation = Annotated[Literal["relu", "gelu", "swish"], "activation function of the feed-forward layer"]
+Norm = Annotated[Literal["post", "pre"], "LayerNorm after each residual sum (post), or before each sublayer (pre)"]
+Tie = Annotated[
+    Literal["all", "target", "none"],
+    "shared weights. all: both embeddings and the output; target: target embedding and output",
+]
+MaxPositions = Annotated[int, "longest sentence in pieces, including the end mark", Range(low=2)]
+
+
 @dataclass(frozen=True)
 class Transformer:
     """[model] with family = "transformer": Vaswani et al. 2017, "Attention is all you need"."""
 
-    family: Annotated[Literal["transformer"], "architecture"] = "transformer"
-    dim: Annotated[int, "width of the model, d_model", Range(low=2)] = 256
-    heads: Annotated[int, "attention heads; must divide dim", POSITIVE] = 4
+    family: Annotated[Literal["transformer"], "architecture of the model"] = "transformer"
+    dim: Annotated[int, "width of the model (d_model)", Range(low=2)] = 256
+    heads: Annotated[int, "number of attention heads; must divide dim", POSITIVE] = 4
     ff: Annotated[int, "width of the feed-forward layer", POSITIVE] = 1024
-    encoder_layers: Annotated[int, "layers of the encoder", POSITIVE] = 3
-    decoder_layers: Annotated[int, "layers of the decoder", POSITIVE] = 3
-    activation: Annotated[Literal["relu", "gelu", "swish"], "of the feed-forward layer"] = "relu"
-    norm: Annotated[Literal["post", "pre"], "LayerNorm after each residual sum (paper), or before each part"] = "pre"
-    positions: Annotated[Literal["sinusoidal", "learned"], "position encoding"] = "sinusoidal"
-    max_positions: Annotated[int, "longest sentence in pieces, end mark included", Range(low=2)] = 1024
-    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
-    dropout: Annotated[float, "on embeddings and on the output of each part", PROBABILITY] = 0.1
-    attention_dropout: Annotated[float, "on attention weights", PROBABILITY] = 0.0
-    ff_dropout: Annotated[float, "inside the feed-forward layer", PROBABILITY] = 0.0
+    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 3
+    decoder_layers: Annotated[int, "number of decoder layers", POSITIVE] = 3
+    activation: Activation = "relu"
+    norm: Norm = "pre"
+    positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding"] = "sinusoidal"
+    max_positions: MaxPositions = 1024
+    tie: Tie = "all"
+    dropout: Annotated[float, "dropout on embeddings and on the output of each sublayer", PROBABILITY] = 0.1
+    attention_dropout: Annotated[float, "dropout on attention weights", PROBABILITY] = 0.0
+    ff_dropout: Annotated[float, "dropout inside the feed-forward layer", PROBABILITY] = 0.0
+
+    @property
+    def learned_positions(self) -> int:
+        return self.max_positions if self.positions == "learned" else 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from _attention_problems(self.dim, self.heads)
@@ -123,33 +149,34 @@ class Transformer:
 class Rnn:
     """[model] with family = "rnn": Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015."""
 
-    family: Annotated[Literal["rnn"], "architecture"] = "rnn"
-    cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrence; rnn is the plain one, with tanh"] = "lstm"
-    dim: Annotated[int, "width of embeddings and states", Range(low=2)] = 256
-    encoder_layers: Annotated[int, "layers of the encoder", POSITIVE] = 1
-    decoder_layers: Annotated[int, "layers of the decoder", POSITIVE] = 1
+    family: Annotated[Literal["rnn"], "architecture of the model"] = "rnn"
+    cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrent cell; rnn is the plain cell with tanh"] = "lstm"
+    dim: Annotated[int, "width of the embeddings and states", Range(low=2)] = 256
+    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 1
+    decoder_layers: Annotated[int, "number of decoder layers", POSITIVE] = 1
     bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
     context: Annotated[
-        Literal["start", "every"], "the encoder's last state begins the decoder, or is also part of its every input"
+        Literal["start", "every"],
+        "the decoder gets the last encoder state as its first state (start), or also in every input",
     ] = "start"
     attention: Annotated[
         Literal["none", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
-        "score of a source position, or no attention",
+        "score function of the attention. none: no attention",
     ] = "additive"
     span: Annotated[
-        Literal["global", "monotonic", "predictive"], "look at all positions, or near the target's own, or a predicted"
+        Literal["global", "monotonic", "predictive"],
+        "attention sees all positions, or those near the target position, or near a predicted one",
     ] = "global"
-    radius: Annotated[int, "monotonic, predictive: positions on each side of the centre", POSITIVE] = 10
-    location_size: Annotated[int, "location: source positions that can be scored", POSITIVE] = 64
-    projections: Annotated[bool, "project states to queries, keys and values"] = False
-    heads: Annotated[int, "attention heads; more than one need projections; must divide dim", POSITIVE] = 1
-    input_feeding: Annotated[bool, "what was last attended to is part of the next input; slower"] = False
-    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
-    dropout: Annotated[float, "on embeddings, between layers and before the output", PROBABILITY] = 0.1
+    radius: Annotated[int, "with monotonic or predictive: positions on each side of the center", POSITIVE] = 10
+    location_size: Annotated[int, "with attention = location: source positions that can get a score", POSITIVE] = 64
+    projections: Annotated[bool, "project the states to queries, keys and values"] = False
+    heads: Annotated[int, "number of attention heads; must divide dim; 2 or more need projections = true", POSITIVE] = 1
+    input_feeding: Annotated[bool, "add the last attention context to the next input of the decoder; slower"] = False
+    tie: Tie = "all"
+    dropout: Annotated[float, "dropout on embeddings, between layers and before the output", PROBABILITY] = 0.1
 
-    @property
-    def max_positions(self) -> int:
-        return 0  # no limit: a recurrence counts no positions
+    max_positions: ClassVar[int] = 0  # not a key: a recurrent model reads sentences of any length
+    learned_positions: ClassVar[int] = 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.bidirectional and self.dim % 2:
@@ -162,52 +189,58 @@ class Rnn:
                 "input_feeding": self.input_feeding,
             }.items():
                 if changed:
-                    yield key, 'is of attention, and attention = "none"'
+                    yield key, 'needs attention, but attention = "none"'
         elif self.dim % self.heads:
-            yield "heads", f"must divide dim = {self.dim}, and {self.heads} does not"
+            yield "heads", f"must divide dim = {self.dim}; {self.heads} does not"
         elif self.heads > 1 and not self.projections:
-            yield "heads", f"{self.heads} of them need projections = true, or they would all be alike"
+            yield "heads", f"{self.heads} heads need projections = true; without projections all heads are equal"
 
 
 @dataclass(frozen=True)
 class Conv:
     """[model] with family = "conv": Gehring et al. 2017, "Convolutional sequence to sequence learning"."""
 
-    family: Annotated[Literal["conv"], "architecture"] = "conv"
+    family: Annotated[Literal["conv"], "architecture of the model"] = "conv"
     dim: Annotated[int, "width of the model", Range(low=2)] = 256
-    kernel: Annotated[int, "positions that a convolution sees; odd", POSITIVE] = 3
-    encoder_layers: Annotated[int, "layers of the encoder", POSITIVE] = 4
-    decoder_layers: Annotated[int, "layers of the decoder, each with attention", POSITIVE] = 3
-    max_positions: Annotated[int, "longest sentence in pieces, end mark included", Range(low=2)] = 1024
-    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
-    dropout: Annotated[float, "on embeddings, on the input of each convolution, before the output", PROBABILITY] = 0.1
+    kernel: Annotated[int, "number of positions that a convolution sees; must be odd", POSITIVE] = 3
+    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 4
+    decoder_layers: Annotated[int, "number of decoder layers, each with attention", POSITIVE] = 3
+    max_positions: MaxPositions = 1024
+    tie: Tie = "all"
+    dropout: Annotated[float, "dropout on embeddings, inputs of convolutions and before the output", PROBABILITY] = 0.1
 
     @property
-    def positions(self) -> str:
-        return "learned"
+    def learned_positions(self) -> int:
+        return self.max_positions  # a convolutional model always learns its positions
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.kernel % 2 == 0:
-            yield "kernel", f"must be odd, not {self.kernel}: the encoder sees as much on the left as on the right"
+            yield "kernel", f"must be odd, not {self.kernel}: the encoder sees equally many positions on both sides"
 
 
 @dataclass(frozen=True)
 class DecoderOnly:
     """[model] with family = "decoder": Liu et al. 2018, one causal Transformer over source and target."""
 
-    family: Annotated[Literal["decoder"], "architecture"] = "decoder"
-    dim: Annotated[int, "width of the model, d_model", Range(low=2)] = 256
-    heads: Annotated[int, "attention heads; must divide dim", POSITIVE] = 4
+    family: Annotated[Literal["decoder"], "architecture of the model"] = "decoder"
+    dim: Annotated[int, "width of the model (d_model)", Range(low=2)] = 256
+    heads: Annotated[int, "number of attention heads; must divide dim", POSITIVE] = 4
     ff: Annotated[int, "width of the feed-forward layer", POSITIVE] = 1024
-    layers: Annotated[int, "layers, which both sides go through", POSITIVE] = 6
-    activation: Annotated[Literal["relu", "gelu", "swish"], "of the feed-forward layer"] = "relu"
-    norm: Annotated[Literal["post", "pre"], "LayerNorm after each residual sum, or before each part"] = "pre"
-    positions: Annotated[Literal["sinusoidal", "learned"], "position encoding; each side counts from 0"] = "sinusoidal"
-    max_positions: Annotated[int, "longest sentence in pieces, end mark included", Range(low=2)] = 1024
-    tie: Annotated[Literal["all", "target", "none"], "which of the two embeddings and the output are one"] = "all"
-    dropout: Annotated[float, "on embeddings and on the output of each part", PROBABILITY] = 0.1
-    attention_dropout: Annotated[float, "on attention weights", PROBABILITY] = 0.0
-    ff_dropout: Annotated[float, "inside the feed-forward layer", PROBABILITY] = 0.0
+    layers: Annotated[int, "number of layers; source and target go through all of them", POSITIVE] = 6
+    activation: Activation = "relu"
+    norm: Norm = "pre"
+    positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding; each side starts at 0"] = (
+        "sinusoidal"
+    )
+    max_positions: MaxPositions = 1024
+    tie: Tie = "all"
+    dropout: Annotated[float, "dropout on embeddings and on the output of each sublayer", PROBABILITY] = 0.1
+    attention_dropout: Annotated[float, "dropout on attention weights", PROBABILITY] = 0.0
+    ff_dropout: Annotated[float, "dropout inside the feed-forward layer", PROBABILITY] = 0.0
+
+    @property
+    def learned_positions(self) -> int:
+        return self.max_positions if self.positions == "learned" else 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from _attention_problems(self.dim, self.heads)
@@ -215,103 +248,109 @@ class DecoderOnly:
 
 def _attention_problems(dim: int, heads: int) -> Iterator[tuple[str, str]]:
     if dim % heads:
-        yield "heads", f"must divide dim = {dim}, and {heads} does not"
+        yield "heads", f"must divide dim = {dim}; {heads} does not"
     if dim % 2:
-        yield "dim", f"must be even, not {dim}: positions are pairs of sine and cosine"
+        yield "dim", f"must be even, not {dim}: each position is encoded as pairs of sine and cosine"
 
 
-# One class per family; `build_model` in model/build.py and FAMILIES here list them. Each has dim, tie and
-# max_positions, the longest sentence that it can read or write; 0: any.
+# One class per family; model/build.py builds a model from each. Every class has:
+#   dim, tie
+#   max_positions       the longest sentence in pieces that the model is made for; 0: any length
+#   learned_positions   the number of learned position vectors, a hard limit on the length; 0: no limit
 Model = Transformer | Rnn | Conv | DecoderOnly
 FAMILIES: dict[str, type[Model]] = {"transformer": Transformer, "rnn": Rnn, "conv": Conv, "decoder": DecoderOnly}
 
 
 @dataclass(frozen=True)
 class Train:
-    """[train]: how the model is trained. Stops at whichever of steps, epochs, tokens, minutes, patience comes first."""
+    """[train]: the training. It stops at the first limit among steps, epochs, tokens, minutes, flops and patience."""
 
-    out: Annotated[Path | None, "folder of the run; unset: runs/NAME"] = None
-    seed: Annotated[int, "of initialisation, shuffling, dropout and sampling", Range(low=0, high=10**9)] = 1
+    out: Annotated[Path | None, "folder of the run. Unset: runs/NAME"] = None
+    seed: Annotated[int, "seed of initialization, shuffling, dropout and sampling", Range(low=0, high=10**9)] = 1
 
-    steps: Annotated[int, "stop after this many updates; 0: no limit", NOT_NEGATIVE] = 100_000
-    epochs: Annotated[float, "... passes over the data", NOT_NEGATIVE] = 0.0
-    tokens: Annotated[int, "... target tokens", NOT_NEGATIVE] = 0
-    minutes: Annotated[float, "... minutes of training, validation included", NOT_NEGATIVE] = 0.0
-    flops: Annotated[float, "... floating-point operations: 6 for each weight and token", NOT_NEGATIVE] = 0.0
-    patience: Annotated[int, "... validations in a row without a new best; 0: never", NOT_NEGATIVE] = 10
+    steps: Annotated[int, "stop after this many updates. 0: no limit", NOT_NEGATIVE] = 100_000
+    epochs: Annotated[float, "stop after this many passes over the data. 0: no limit", NOT_NEGATIVE] = 0.0
+    tokens: Annotated[int, "stop after this many target tokens. 0: no limit", NOT_NEGATIVE] = 0
+    minutes: Annotated[float, "stop after this many minutes, including validation. 0: no limit", NOT_NEGATIVE] = 0.0
+    flops: Annotated[float, "stop after this many operations, 6 per weight and token. 0: no limit", NOT_NEGATIVE] = 0.0
+    patience: Annotated[int, "stop after this many validations without a new best. 0: no limit", NOT_NEGATIVE] = 10
 
-    batch_tokens: Annotated[int, "rows x longest side of a micro-batch, at most", Range(low=8)] = 4096
-    accumulate: Annotated[int, "micro-batches to an update, shared among all processes", POSITIVE] = 1
-    max_length: Annotated[int, "training pairs with more pieces on a side are left out; 0: none", NOT_NEGATIVE] = 0
+    batch_tokens: Annotated[int, "largest micro-batch: pairs times length of the longest side", Range(low=8)] = 4096
+    accumulate: Annotated[int, "number of micro-batches per update, over all processes", POSITIVE] = 1
+    max_length: Annotated[int, "leave out pairs with more pieces than this on a side. 0: keep all", NOT_NEGATIVE] = 0
 
     optimizer: Annotated[
         Literal["adam", "adamw", "muon"],
-        "adamw decouples weight decay; muon: for matrices, adamw for the rest",
+        "adamw decouples the weight decay; muon updates matrices with Muon and the rest with AdamW",
     ] = "adam"
-    beta1: Annotated[float, "of Adam", PROBABILITY] = 0.9
-    beta2: Annotated[float, "of Adam", PROBABILITY] = 0.98
-    epsilon: Annotated[float, "of Adam", Range(low=1e-15)] = 1e-9
-    weight_decay: Annotated[float, "on matrices; not on biases and norms", NOT_NEGATIVE] = 0.0
-    clip: Annotated[float, "largest norm of the gradient; 0: off", NOT_NEGATIVE] = 0.0
+    beta1: Annotated[float, "beta1 of Adam", PROBABILITY] = 0.9
+    beta2: Annotated[float, "beta2 of Adam", PROBABILITY] = 0.98
+    epsilon: Annotated[float, "epsilon of Adam", Range(low=1e-15)] = 1e-9
+    weight_decay: Annotated[float, "weight decay of matrices; biases and norms have none", NOT_NEGATIVE] = 0.0
+    clip: Annotated[float, "clip the gradient to this norm. 0: off", NOT_NEGATIVE] = 0.0
     schedule: Annotated[
         Literal["inverse_sqrt", "cosine", "linear", "wsd", "constant"],
-        "rate after the warm-up; cosine, linear, wsd end with the budget",
+        "learning rate after the warm-up; cosine, linear and wsd reach 0 when training ends",
     ] = "inverse_sqrt"
-    warmup: Annotated[int, "steps from 0 to the peak", NOT_NEGATIVE] = 4000
-    lr: Annotated[float, "peak learning rate; 0: the paper's, scale * (dim * warmup)^-0.5", NOT_NEGATIVE] = 0.0
-    scale: Annotated[float, "factor on the paper's rate", NOT_NEGATIVE] = 1.0
-    cooldown: Annotated[float, "wsd: share of the budget that cools down to 0", Range(low=0, high=1)] = 0.2
+    warmup: Annotated[int, "number of updates from 0 to the peak learning rate", NOT_NEGATIVE] = 4000
+    lr: Annotated[float, "peak learning rate. 0: scale * (dim * warmup)^-0.5, as in the paper", NOT_NEGATIVE] = 0.0
+    scale: Annotated[float, "factor of the learning rate when lr = 0", NOT_NEGATIVE] = 1.0
+    cooldown: Annotated[
+        float, "with schedule = wsd: final share of the training, going down to 0", Range(low=0, high=1)
+    ] = 0.2
 
-    label_smoothing: Annotated[float, "share of the probability spread over the vocabulary", PROBABILITY] = 0.1
+    label_smoothing: Annotated[float, "share of the target probability spread over the vocabulary", PROBABILITY] = 0.1
     consistency: Annotated[
-        Literal["none", "rdrop", "simcut"], "second noisy pass, drawn to the first: R-Drop, SimCut"
+        Literal["none", "rdrop", "simcut"], "extra loss that keeps two noisy passes alike: R-Drop or SimCut"
     ] = "none"
-    consistency_weight: Annotated[float, "weight of that term", NOT_NEGATIVE] = 3.0
-    cutoff: Annotated[float, "simcut: share of the input tokens zeroed in the second pass", PROBABILITY] = 0.05
-    subword_sampling: Annotated[float, "BPE-dropout rate, or alpha of unigram sampling; 0: off", PROBABILITY] = 0.0
+    consistency_weight: Annotated[float, "weight of the consistency loss", NOT_NEGATIVE] = 3.0
+    cutoff: Annotated[float, "with simcut: share of input tokens set to zero in the second pass", PROBABILITY] = 0.05
+    subword_sampling: Annotated[float, "rate of BPE-dropout, or alpha of unigram sampling. 0: off", PROBABILITY] = 0.0
 
     ema: Annotated[
-        float, "decay of the moving average of the weights that is validated and kept; 0: off", PROBABILITY
+        float, "decay of the moving average of the weights, which is validated and saved. 0: off", PROBABILITY
     ] = 0.0
     average: Annotated[
-        int, "at the end, average this many last checkpoints if that is better; 0: off", NOT_NEGATIVE
+        int, "at the end, average this many last checkpoints and keep the average if it is better. 0: off", NOT_NEGATIVE
     ] = 0
 
-    valid_every: Annotated[int, "validate and save every so many updates", POSITIVE] = 1000
-    valid_minutes: Annotated[float, "... or minutes, whichever is first; 0: off", NOT_NEGATIVE] = 0.0
-    valid_lines: Annotated[int, "measure on the first so many lines; 0: all", NOT_NEGATIVE] = 1000
-    valid_beam: Annotated[int, "beam of that translation", POSITIVE] = 1
-    metric: Annotated[Literal["bleu", "chrf", "loss"], "what best means"] = "bleu"
-    keep: Annotated[int, "last checkpoints to keep, beside the best", POSITIVE] = 3
-    log_every: Annotated[int, "updates between lines of the log", POSITIVE] = 50
+    valid_every: Annotated[int, "updates between validations; a validation also saves a checkpoint", POSITIVE] = 1000
+    valid_minutes: Annotated[float, "largest number of minutes between validations. 0: off", NOT_NEGATIVE] = 0.0
+    valid_lines: Annotated[int, "validate on the first lines only, this many. 0: all", NOT_NEGATIVE] = 1000
+    valid_beam: Annotated[int, "beam size of validation. 1: greedy", POSITIVE] = 1
+    metric: Annotated[Literal["bleu", "chrf", "loss"], "the figure that decides which checkpoint is best"] = "bleu"
+    keep: Annotated[int, "number of last checkpoints to keep; the best checkpoint is always kept", POSITIVE] = 3
+    log_every: Annotated[int, "number of updates between two log entries", POSITIVE] = 50
 
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "where to compute"] = "auto"
-    processes: Annotated[int, "that share a batch on a CPU without torchrun; 0: as many as help", NOT_NEGATIVE] = 0
-    precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "auto: the fastest that passes a trial"] = "auto"
-    compile: Annotated[bool, "torch.compile: slow to start; for GPUs, where it was not measured"] = False
-    tf32: Annotated[bool, "TF32 matrix products on GPUs"] = True
-    pin_memory: Annotated[bool, "batches go to a GPU from pinned memory"] = True
-    tensorboard: Annotated[bool, "curves for TensorBoard too; needs nmt-cli[tensorboard]"] = False
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "device that computes"] = "auto"
+    processes: Annotated[int, "CPU processes that share each batch, without torchrun. 0: automatic", NOT_NEGATIVE] = 0
+    precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "number format. auto: the fastest that works"] = (
+        "auto"
+    )
+    compile: Annotated[bool, "use torch.compile: slow to start; meant for GPUs, but not measured there"] = False
+    tf32: Annotated[bool, "use TF32 matrix products on GPUs"] = True
+    pin_memory: Annotated[bool, "copy batches to a GPU from pinned memory"] = True
+    tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.schedule != "inverse_sqrt" and not self.lr:
-            yield "lr", f'is needed with schedule = "{self.schedule}", as 1e-3'
+            yield "lr", f'must be set with schedule = "{self.schedule}", for example 1e-3'
         if self.schedule == "inverse_sqrt" and not self.warmup:
             yield "warmup", 'must be at least 1 with schedule = "inverse_sqrt"'
         budget = self.steps or self.epochs or self.tokens or self.minutes or self.flops
         if self.schedule in ("cosine", "linear", "wsd") and not budget:
-            yield "steps", f'or epochs, tokens or minutes: schedule = "{self.schedule}" has to know where it ends'
+            yield "steps", f'schedule = "{self.schedule}" needs an end: set steps, epochs, tokens, minutes or flops'
         if not (budget or self.patience):
-            yield "steps", "nothing would ever stop the training: set steps, epochs, tokens, minutes or patience"
+            yield "steps", "training would never stop: set steps, epochs, tokens, minutes, flops or patience"
 
 
 @dataclass(frozen=True)
 class Translate:
-    """[translate]: defaults of `nmt translate` for the trained model."""
+    """[translate]: the defaults of `nmt translate` for the trained model."""
 
-    beam: Annotated[int, "hypotheses kept; 1: greedy", POSITIVE] = 5
+    beam: Annotated[int, "beam size: number of hypotheses in the search. 1: greedy", POSITIVE] = 5
     alpha: Annotated[float, "length penalty: score = sum(log p) / length^alpha", NOT_NEGATIVE] = 1.0
-    max_ratio: Annotated[float, "longest output, as a multiple of the source's pieces, +10", Range(low=0.1)] = 2.0
+    max_ratio: Annotated[float, "longest output: max_ratio times the source pieces, plus 10", Range(low=0.1)] = 2.0
 
 
 @dataclass(frozen=True)
@@ -323,7 +362,7 @@ class Recipe:
     model: Model = field(default_factory=Transformer)
     train: Train = field(default_factory=Train)
     translate: Translate = field(default_factory=Translate)
-    name: str = "recipe"  # of the file; not a key
+    name: str = "recipe"  # the name of the recipe file; not a key
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:
@@ -338,11 +377,6 @@ class Recipe:
     def run_folder(self) -> Path:
         assert self.train.out is not None  # set by load_recipe
         return self.train.out
-
-    @property
-    def learned_positions(self) -> int:
-        """How many the model has; 0, if it makes as many as it needs."""
-        return self.model.max_positions if getattr(self.model, "positions", "") == "learned" else 0
 
     @property
     def prepared_folder(self) -> Path:

@@ -179,7 +179,7 @@ class Trainer:
         elif start_from is not None:
             self.state.origin = str(start_from.resolve())
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
-        limits = (self.settings.max_length, recipe.learned_positions - 1)
+        limits = (self.settings.max_length, recipe.model.learned_positions - 1)
         longest = min((limit for limit in limits if limit > 0), default=0)
         self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
         if recipe.model.tie == "all" and not self.vocab.joint:

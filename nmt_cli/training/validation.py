@@ -49,7 +49,7 @@ class Validation:
         lines = min(len(references), recipe.train.valid_lines or len(references))
         # An empty source has an empty translation without being asked; it says nothing of the model.
         order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))
-        limit = recipe.learned_positions
+        limit = recipe.model.learned_positions
         fitting = [n for n in order if not limit or max(len(side[n]) for side in sides) < limit]
         left_out, order = len(order) - len(fitting), fitting
         if not order:

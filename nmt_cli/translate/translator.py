@@ -127,7 +127,9 @@ class Translator:
         workers = self._workers_for(search)
         self.engine = workers.name
         # The torch engine computes as many positions as a pair needs, unless the positions were learned.
-        limited = workers.engine.name == "ctranslate2" or any(model.recipe.learned_positions for model in self.models)
+        limited = workers.engine.name == "ctranslate2" or any(
+            model.recipe.model.learned_positions for model in self.models
+        )
         return workers, Settings(
             search,
             options.get("batch_tokens") or workers.engine.batch_tokens,

@@ -280,7 +280,7 @@ NASTY = [
     (b"a\nb\0\n", b"x\ny\n", "a, line 2, byte 2: a NUL byte"),
     (b"", b"", "the train corpus is empty"),
     (b"", b"x\n", "a has 0 lines, but b has 1"),
-    (b"\n\n", b"\n\n", "every one of the 2 training pairs was dropped: empty 2"),
+    (b"\n\n", b"\n\n", "all 2 training pairs were dropped: empty 2"),
     (b"same\n", b"same\n", "dropped: identical 1"),
 ]
 
@@ -320,11 +320,11 @@ def test_a_vocabulary_too_large_for_the_text(nmt, write, tmp_path):
 
 
 MISTAKES = [
-    ((), "name a recipe, or training files"),
+    ((), "neither a recipe nor training files are named"),
     (("none-such",), "there is no recipe none-such"),
     (("demi",), "did you mean the shipped recipe demo?"),
     (("folder",), "folder is a folder without a recipe.toml"),
-    (("--source", "a.en", "--target", "a.de"), "--out must say where"),
+    (("--source", "a.en", "--target", "a.de"), "--out must name the folder"),
     (("--source", "a.en", "--out", "x"), "--source is given 1 times, but --target 0 times"),
     (("--source", "none.en", "--target", "a.de", "--out", "x"), "there is no file"),
     (("--source", "-", "--target", "-", "--out", "x"), "standard input (-) is named twice"),

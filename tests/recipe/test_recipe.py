@@ -52,7 +52,7 @@ PROBLEMS = [
     ("model.dropout=1", "model.dropout: must be below 1, not 1"),
     ("model.dropout=[0.1]", "model.dropout: must be a number, not [0.1]"),
     ("model.norm=prae", 'model.norm: must be one of "post", "pre", not \'prae\'; did you mean pre?'),
-    ("model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+    ("model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
     ("model.family=lstm", '--set: model.family: must be one of transformer, rnn, conv, decoder, not "lstm"'),
     ("vocab.joint=1", "vocab.joint: must be true or false, not 1"),
     ("vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
@@ -63,7 +63,7 @@ PROBLEMS = [
     ("data.train=[['a','b','c']]", "data.train: a corpus is"),
     ("data.source_lang=1", "data.source_lang: must be a string in quotes, not 1"),
     ("train.out=5", "train.out: must be a path in quotes, not 5"),
-    ("train.schedule=cosine", 'train.lr: is needed with schedule = "cosine"'),
+    ("train.schedule=cosine", 'train.lr: must be set with schedule = "cosine"'),
     ("train.warmup=0", 'train.warmup: must be at least 1 with schedule = "inverse_sqrt"'),
     ("model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("model=5", "model: unknown key"),
@@ -85,12 +85,12 @@ FAMILY_PROBLEMS = [
     ("rnn", "model.max_positions=100", "model.max_positions: unknown key"),
     ("rnn", "model.ff=8", "model.ff: unknown key"),
     ("rnn", "model.dim=33", "model.dim: must be even with bidirectional = true, not 33"),
-    ("rnn", "model.heads=2", "model.heads: 2 of them need projections = true"),
-    ("rnn", "model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+    ("rnn", "model.heads=2", "model.heads: 2 heads need projections = true"),
+    ("rnn", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
     ("rnn", "model.attention=luong", 'model.attention: must be one of "none", "cosine"'),
     ("rnn", "vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("decoder", "model.encoder_layers=2", "model.encoder_layers: unknown key"),
-    ("decoder", "model.heads=3", "model.heads: must divide dim = 256, and 3 does not"),
+    ("decoder", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
 ]
 
 
@@ -101,18 +101,18 @@ def test_problems_of_other_families(family, override, message):
     assert message in caught.value.message
 
 
-def test_what_belongs_to_attention_needs_attention():
+def test_keys_of_attention_need_attention():
     keys = ("span=monotonic", "projections=true", "heads=2", "input_feeding=true")
     with pytest.raises(NmtError) as caught:
         load_recipe(
             None, parse_overrides(("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
         )
     for key in ("span", "projections", "heads", "input_feeding"):
-        assert f'model.{key}: is of attention, and attention = "none"' in caught.value.message
+        assert f'model.{key}: needs attention, but attention = "none"' in caught.value.message
 
 
-def test_another_family_starts_the_model_afresh(write):
-    """... whose keys another family does not know; the same family goes on, and a key of neither is refused."""
+def test_another_family_replaces_all_model_keys(write):
+    """The same family keeps the keys of the base. A key that the new family does not have is refused."""
     write("base.toml", "[model]\nheads = 2\nff = 8\ndropout = 0.3\n[train]\nseed = 5\n")
     path = write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\ncell = "gru"\n')
     recipe = load_recipe(path)
@@ -161,12 +161,12 @@ def test_broken_files(write, content, message):
         load_recipe(write("x.toml", content))
 
 
-def test_extends_lays_one_over_the_other(write):
+def test_a_recipe_overrides_the_recipe_it_extends(write):
     write("base/base.toml", '[train]\nwarmup = 7\nseed = 3\n[data]\ntrain = ["a.en", "a.de"]\nvalid = "v.tsv"\n')
     path = write("exp/x.toml", 'extends = "../base/base.toml"\n[train]\nwarmup = 9\n[data]\nvalid = "w.tsv"\n')
     recipe = load_recipe(path, parse_overrides(("train.seed=4",)))
     assert (recipe.train.warmup, recipe.train.seed) == (9, 4)
-    # a path starts from the folder of the file that it stands in
+    # a path is relative to the folder of its recipe file
     assert recipe.data.train == (Corpus(path.parent.parent / "base/a.en", path.parent.parent / "base/a.de"),)
     assert recipe.data.valid == (Corpus(path.parent / "w.tsv"),)
     assert recipe.run_folder == path.parent / "runs/x"
@@ -185,14 +185,14 @@ def test_the_data_folder_moves_all_corpora(write):
     )
 
 
-def test_a_shipped_recipe_starts_from_where_the_user_stands():
+def test_paths_of_a_shipped_recipe_start_from_the_current_folder():
     recipe = load_recipe(shipped_recipes()["demo"])
     assert recipe.run_folder == Path("runs/demo")
     assert recipe.data.train == (Corpus(Path("demo/train.en"), Path("demo/train.fr")),)
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_what_is_written_reads_back(name, write):
+def test_a_written_recipe_reads_back(name, write):
     recipe = load_recipe(shipped_recipes()[name])
     path = write(f"{name}.toml", tables_toml(recipe_tables(recipe, absolute=True)))
     assert recipe_tables(load_recipe(path)) == recipe_tables(recipe, absolute=True)

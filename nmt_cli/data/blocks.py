@@ -1,0 +1,137 @@
+"""The work of `nmt prepare` on one block of sentence pairs: clean it, encode it.
+
+Worker processes run this work. A block crosses between processes as two joined texts, which are fast to pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, compress, islice
+from pathlib import Path
+
+import numpy as np
+
+from nmt_cli.data.rules import length_rule, text_rule
+from nmt_cli.recipe.schema import Clean
+from nmt_cli.text.lines import Normalization, normalize
+from nmt_cli.text.vocab import Vocab, load_vocab
+
+PAIRS_PER_BLOCK = 5000
+EXAMPLES_PER_RULE = 3
+
+Pair = tuple[str, str]
+NumberedPair = tuple[int, Pair]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sentence pairs, and the line number of each, counted from 1 through all training corpora."""
+
+    source: str
+    target: str
+    numbers: np.ndarray
+
+    @staticmethod
+    def of(numbered: list[NumberedPair]) -> Block:
+        return Block(
+            source="\n".join(pair[0] for _, pair in numbered),
+            target="\n".join(pair[1] for _, pair in numbered),
+            numbers=np.array([number for number, _ in numbered], np.uint64),
+        )
+
+    def numbered_pairs(self) -> Iterator[NumberedPair]:
+        pairs = zip(self.source.split("\n"), self.target.split("\n"), strict=True)
+        return zip(self.numbers.tolist(), pairs, strict=True)
+
+
+def split_into_blocks(numbered: Iterable[NumberedPair]) -> Iterator[Block]:
+    stream = iter(numbered)
+    while part := list(islice(stream, PAIRS_PER_BLOCK)):
+        yield Block.of(part)
+
+
+@dataclass
+class Dropped:
+    """How many pairs each rule dropped, and the first few pairs of each rule as (rule, line number, pair)."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[tuple[str, int, Pair]] = field(default_factory=list)
+
+    def add(self, rule: str, number: int, pair: Pair) -> None:
+        self.counts[rule] += 1
+        if self.counts[rule] <= EXAMPLES_PER_RULE:
+            self.examples.append((rule, number, pair))
+
+    def merge(self, later: Dropped) -> None:
+        for rule, number, pair in later.examples:
+            if sum(example[0] == rule for example in self.examples) < EXAMPLES_PER_RULE:
+                self.examples.append((rule, number, pair))
+        self.counts += later.counts
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """Normalizes the pairs of a block and drops pairs by the rules on text.
+
+    It also hashes each kept pair, so that duplicates can be found across blocks.
+    """
+
+    rules: Clean
+    normalization: Normalization
+    scripts: tuple[frozenset[str] | None, frozenset[str] | None]
+    evaluation_texts: tuple[frozenset[str], frozenset[str]]
+
+    def __call__(self, block: Block) -> tuple[Block, np.ndarray, Dropped]:
+        kept: list[NumberedPair] = []
+        hashes = bytearray()
+        dropped = Dropped()
+        for number, (source, target) in block.numbered_pairs():
+            pair = normalize(source, self.normalization), normalize(target, self.normalization)
+            if rule := text_rule(*pair, self.rules, self.scripts, self.evaluation_texts):
+                dropped.add(rule, number, pair)
+            else:
+                kept.append((number, pair))
+                hashes += hashlib.blake2b("\t".join(pair).encode(), digest_size=8).digest()
+        return Block.of(kept), np.frombuffer(bytes(hashes), "<u8"), dropped
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Sentences as ids: the ids of all sentences end to end, and the length of each sentence."""
+
+    ids: np.ndarray
+    lengths: np.ndarray
+
+    @staticmethod
+    def of(sentences: list[list[int]]) -> Encoded:
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        return Encoded(np.fromiter(chain.from_iterable(sentences), np.uint32, lengths.sum()), lengths)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes the pairs of a block and drops pairs by the rules on lengths."""
+
+    vocab_folder: Path
+    rules: Clean
+
+    @cached_property
+    def vocab(self) -> Vocab:  # each worker process loads the vocabulary once
+        return load_vocab(self.vocab_folder)
+
+    def __call__(self, block: Block) -> tuple[Encoded, Encoded, Dropped]:
+        sources = self.vocab.source.encode(block.source.split("\n"), num_threads=1)
+        targets = self.vocab.target.encode(block.target.split("\n"), num_threads=1)
+        rules = [length_rule(len(s), len(t), self.rules) for s, t in zip(sources, targets, strict=True)]
+        dropped = Dropped()
+        if any(rules):
+            for (number, pair), rule in zip(block.numbered_pairs(), rules, strict=True):
+                if rule:
+                    dropped.add(rule, number, pair)
+            keep = [rule is None for rule in rules]
+            sources, targets = list(compress(sources, keep)), list(compress(targets, keep))
+        return Encoded.of(sources), Encoded.of(targets), dropped
