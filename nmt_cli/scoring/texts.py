@@ -76,12 +76,14 @@ def given_texts(
 
 
 def _named(argument: str, label: str, given: Lines | Sequence[Lines] | Mapping[str, Lines]) -> dict[str, list[str]]:
+    if not isinstance(given, str | Mapping):
+        given = list(given)  # an iterator can be read only once
     if isinstance(given, Mapping):
         named = dict(given)
-    elif not isinstance(given, str) and given and not isinstance(given[0], str):
-        named = {f"{label} {number}": lines for number, lines in enumerate(given, 1)}
-    else:
+    elif isinstance(given, str) or all(isinstance(line, str) for line in given):
         named = {label: given}  # type: ignore[dict-item]
+    else:
+        named = {f"{label} {number}": lines for number, lines in enumerate(given, 1)}
     if not named:
         raise NmtError(f"{argument} is empty: there is nothing to score", "give a list with a sentence in each string")
     return {name: _lines(argument, lines) for name, lines in named.items()}
@@ -95,10 +97,10 @@ def _lines(argument: str, lines: object) -> list[str]:
 
 def _check_counts(texts: Texts, source_name: str) -> None:
     """Compare the first reference with every other text, and name each text that differs."""
-    source = {} if texts.source is None else {source_name: texts.source}
-    (first, count), *others = (
-        (name, len(lines)) for name, lines in (texts.references | source | texts.systems).items()
-    )
+    named = [*texts.references.items(), *texts.systems.items()]
+    if texts.source is not None:
+        named.insert(len(texts.references), (source_name, texts.source))
+    (first, count), *others = ((name, len(lines)) for name, lines in named)
     wrong = [f"{name} has {_line_count(other)}" for name, other in others if other != count]
     if wrong:
         raise NmtError(

@@ -144,6 +144,7 @@ def test_python_function_gives_the_numbers_of_the_command(nmt, files):
     [
         (REFERENCE, ["reference"]),
         (tuple(REFERENCE), ["reference"]),
+        (iter(REFERENCE), ["reference"]),
         ([REFERENCE, FILES["ref2.de"]], ["reference 1", "reference 2"]),
         ({"one": REFERENCE, "two": FILES["ref2.de"]}, ["one", "two"]),
     ],
@@ -183,6 +184,7 @@ def test_python_function_restores_seed_and_garbage_collector(monkeypatch):
         ("one line", ["one line"], {}, "hypotheses must be a list of strings, not 'one line'"),
         (["one line"], "one line", {}, "references must be a list of strings, not 'one line'"),
         (["a"], ["a", "b"], {}, "system has 1 line, but reference has 2 lines"),
+        ({"x": ["a"]}, {"x": ["a", "b"]}, {}, "x has 1 line, but x has 2 lines"),
         (["a"], ["a"], {"source": ["a", "b"]}, "source has 2 lines, but reference has 1 line"),
         ([], [], {}, "reference is empty"),
         ({}, ["a"], {}, "hypotheses is empty"),
