@@ -1,14 +1,17 @@
-"""`nmt train` beside OpenNMT-py's own training, on one machine in one run: python benchmarks/rival.py BIN [MULTI30K]
+"""The training speed of `nmt train` compared with OpenNMT-py, on the same machine in the same run.
 
-BIN is the bin folder of an environment of its own that has OpenNMT-py 3.5.1. It wants older packages than there are;
-with the torch of today it works when installed so:
+    python benchmarks/rival.py BIN [FOLDER]     # about twelve minutes
+
+BIN is the bin folder of a virtual environment with OpenNMT-py 3.5.1. FOLDER holds train.en.gz and train.de.gz of
+Multi30k. OpenNMT-py 3.5.1 requires older packages; with a current torch it runs when it is installed like this:
 
     pip install --no-deps OpenNMT-py==3.5.1 configargparse pyyaml pyonmttok rapidfuzz pyahocorasick fasttext-wheel
     pip install torch sacrebleu sentencepiece ctranslate2 waitress flask tensorboard
     sed -i 's/^import spacy/spacy = None/' .../site-packages/onmt/transforms/terminology.py
 
-Both train the model of benchmarks/train.py on the same pieces with the same budget of tokens to a batch, and take
-turns; what counts is the ratio of target tokens/s. The rates are their own: of nmt's log, and of what onmt_train says.
+Both programs train the model of benchmarks/train.py on the same pieces, with the same number of tokens per batch, and
+take turns. The figure is the ratio of target tokens/s. Each program reports its own rate: nmt in log.jsonl, onmt_train
+on the terminal.
 """
 
 from __future__ import annotations
@@ -85,19 +88,27 @@ def prepare(folder: Path, data: Path, onmt: Path) -> None:
     build = [onmt / "onmt_build_vocab", "-config", folder / "onmt.yaml", "-n_sample", "-1"]
     subprocess.run(build, check=True, capture_output=True)
     kept = [line for line in (folder / "onmt.vocab").read_text(encoding="utf-8").split("\n") if len(line.split()) == 2]
-    (folder / "onmt.vocab").write_text("\n".join(kept) + "\n", encoding="utf-8")  # it cannot read back a strange space
+    (folder / "onmt.vocab").write_text(
+        "\n".join(kept) + "\n", encoding="utf-8"
+    )  # onmt_train cannot read pieces that are a space character
 
 
 def theirs(folder: Path, onmt: Path, tokens: int) -> list[float]:
     (folder / "onmt.yaml").write_text(CONFIG.format(folder=folder, tokens=tokens, every=10 * 1024 // tokens))
     command = ["timeout", "-s", "INT", str(SECONDS + 10), onmt / "onmt_train", "-config", folder / "onmt.yaml"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    return [float(rate) for rate in re.findall(r"\d+/\s*(\d+) tok/s", said)][2:]  # source/target
+    messages = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    return [float(rate) for rate in re.findall(r"\d+/\s*(\d+) tok/s", messages)][
+        2:
+    ]  # the second of two rates is that of target tokens
 
 
 def ours(folder: Path, tokens: int, number: int) -> list[float]:
     run = folder / f"run-{tokens}-{number}"
-    sets = [part for one in (*MODEL, *TRAIN, *NO_VALIDATION, f"train.batch_tokens={tokens}") for part in ("--set", one)]
+    sets = [
+        part
+        for setting in (*MODEL, *TRAIN, *NO_VALIDATION, f"train.batch_tokens={tokens}")
+        for part in ("--set", setting)
+    ]
     nmt("train", folder / "data", "--out", run, "--minutes", SECONDS / 60, *sets)
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [entry["tokens_per_second"] for entry in entries if entry["kind"] == "train"][2:]
@@ -105,13 +116,13 @@ def ours(folder: Path, tokens: int, number: int) -> list[float]:
 
 def main() -> None:
     if len(sys.argv) < 2:
-        print("name the bin folder of an environment with OpenNMT-py: python benchmarks/rival.py BIN")
+        print("skipped: name the bin folder of an environment with OpenNMT-py: python benchmarks/rival.py BIN")
         return
     onmt, data = Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else MULTI30K
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, data, onmt)
-        print("tokens in a batch   nmt tok/s   OpenNMT-py tok/s   ratio of medians, round by round")
+        print("tokens per batch    nmt tok/s   OpenNMT-py tok/s   ratio of medians, round by round")
         for tokens in SIZES:
             rounds = []
             for number in range(ROUNDS):

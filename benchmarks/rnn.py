@@ -1,13 +1,16 @@
-"""How fast does each rung of the ladder train, beside LSTMs as one would write them first?
+"""The training speed of every rung of the ladder, compared with plain PyTorch LSTMs.
 
-    python benchmarks/rnn.py                         # all rungs, 1024-token batches, a few minutes
+    python benchmarks/rnn.py                         # all rungs, batches of 1024 tokens; a few minutes
     python benchmarks/rnn.py --rungs additive conv --rounds 20
 
-All are 256 wide with 8,000 joint pieces, all embeddings tied, dropout 0.1, label smoothing 0.1, float32; a recurrent
-encoder has one bidirectional layer and its decoder one layer. The two to compare with are plain PyTorch of the same
-size, without and with dot-product attention: nn.LSTM on padded batches, nn.Dropout, all logits at once and
-F.cross_entropy. All take turns in one process, one step each on the same batch, so that noise and malloc are the same
-for all; a ratio is the median over the steps. The sentences are those of benchmarks/train_step.py.
+The figures are target tokens per second, and their ratios to the two plain LSTMs: the median over the steps. GFLOP/s is
+the speed of the arithmetic, which can be compared between models of different size.
+
+All models have width 256, 8,000 joint pieces, tied embeddings, dropout 0.1, label smoothing 0.1 and float32. A
+recurrent encoder has one bidirectional layer, and its decoder has one layer. The plain LSTMs have the same size, one
+without and one with dot-product attention: nn.LSTM on padded batches, nn.Dropout, all logits at once and
+F.cross_entropy. All models take turns in one process, one step each on the same batch, so that other work and malloc
+affect all alike. The sentences are those of benchmarks/train_step.py.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ RUNGS: dict[str, recipe.Model] = {
 
 
 class PlainLstm(nn.Module):
-    """Encoder, decoder and loss, as one would write them first."""
+    """Encoder, decoder and loss in plain PyTorch."""
 
     def __init__(self, attention: bool, dim: int = 256) -> None:
         super().__init__()
@@ -78,7 +81,7 @@ class PlainLstm(nn.Module):
         return loss, loss.detach(), (targets != PAD).sum()
 
 
-def made(name: str) -> nn.Module:
+def build(name: str) -> nn.Module:
     torch.manual_seed(1)
     if name.startswith("plain"):
         return PlainLstm(attention="attention" in name)
@@ -90,14 +93,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rungs", nargs="+", default=list(RUNGS), help="names, or their beginnings")
+    parser.add_argument("--rungs", nargs="+", default=list(RUNGS), help="names of rungs, or the beginnings of names")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
 
     chosen = [name for name in RUNGS if name.startswith(tuple(options.rungs))]
     names = ["plain nn.LSTM", "plain nn.LSTM, attention", *chosen]
-    models = {name: made(name).train() for name in names}
+    models = {name: build(name).train() for name in names}
     optimizers = {name: torch.optim.Adam(model.parameters(), lr=1e-4, fused=True) for name, model in models.items()}
     rates: dict[str, list[float]] = {name: [] for name in names}
     data = batches(options.tokens, 8)
@@ -109,7 +112,7 @@ def main() -> None:
             loss, _, count = model(*data[turn % len(data)])
             (loss / count).backward()
             optimizers[name].step()
-            if turn >= 3:  # the first ones warm up
+            if turn >= 3:  # the first three steps warm up
                 rates[name].append(int(count) / (time.perf_counter() - begin))
 
     load = " ".join(f"{average:.1f}" for average in os.getloadavg())
@@ -117,16 +120,15 @@ def main() -> None:
     print(f"{'':28s} parameters   target tok/s   x plain   x plain with attention   GFLOP/s")
     for name in names:
         ratios = [
-            statistics.median(own / other for own, other in zip(rates[name], rates[plain], strict=True))
+            statistics.median(this / other for this, other in zip(rates[name], rates[plain], strict=True))
             for plain in names[:2]
         ]
         parameters, median = count_parameters(models[name]), statistics.median(rates[name])
-        # Larger models are slower; how busy they keep the processor is what can be compared.
         model = models[name]
-        busy = ""
+        gflops = ""
         if isinstance(model, TrainingLoss):
-            busy = f"{median * training_flops(model.model, source_tokens, target_tokens) / target_tokens / 1e9:10.0f}"
-        print(f"{name:28s} {parameters:10,} {median:14,.0f} {ratios[0]:9.2f} {ratios[1]:24.2f} {busy}")
+            gflops = f"{median * training_flops(model.model, source_tokens, target_tokens) / target_tokens / 1e9:10.0f}"
+        print(f"{name:28s} {parameters:10,} {median:14,.0f} {ratios[0]:9.2f} {ratios[1]:24.2f} {gflops}")
 
 
 if __name__ == "__main__":

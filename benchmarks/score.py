@@ -1,7 +1,10 @@
-"""`nmt score` against the sacrebleu command, on 10,000 lines: python benchmarks/score.py [rounds]
+"""The time of `nmt score` compared with the sacrebleu command, on 10,000 lines.
 
-Two claims: the same scores take at most 1.1 times as long, and a few lines are scored in under 0.7 s. Both commands run
-in turn, so that other work on the machine meets both, and are compared by their minima and by their medians.
+    python benchmarks/score.py [ROUNDS]         # 7 rounds
+
+Two goals: nmt takes at most 1.1 times as long as sacrebleu for the same scores, and scores ten lines in under 0.7 s.
+The two commands take turns, so that other work on the machine slows both alike. The figures are ratios of minima and of
+medians.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ import time
 from pathlib import Path
 
 LINES = 10_000
-WORDS = 20  # of a line, on average
+WORDS = 20  # per line, on average
 NMT = (sys.executable, "-m", "nmt_cli", "score")
 SACREBLEU = (sys.executable, "-m", "sacrebleu")
 
 
 def seconds(*command: object) -> tuple[float, float]:
-    """Of a clock, and of a processor, which is steadier where other work goes on; both commands have one thread."""
+    """Elapsed seconds, and processor seconds, which vary less on a busy machine. Both commands have one thread."""
     start = time.perf_counter()
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -31,14 +34,14 @@ def seconds(*command: object) -> tuple[float, float]:
 
 
 def corpus(folder: Path) -> tuple[Path, Path]:
-    """Sentences of made-up words, as often used as words are, and translations with three words in ten wrong."""
-    chance = random.Random(1)
-    vocabulary = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(20_000)]
+    """Sentences of invented words with the frequencies of real words, and translations with 30 % wrong words."""
+    rng = random.Random(1)
+    vocabulary = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 9))) for _ in range(20_000)]
     weights = [1 / rank for rank in range(1, len(vocabulary) + 1)]
     references, hypotheses = [], []
     for _ in range(LINES):
-        words = chance.choices(vocabulary, weights, k=chance.randint(WORDS // 2, WORDS * 3 // 2))
-        others = [word if chance.random() < 0.7 else chance.choice(vocabulary) for word in words]
+        words = rng.choices(vocabulary, weights, k=rng.randint(WORDS // 2, WORDS * 3 // 2))
+        others = [word if rng.random() < 0.7 else rng.choice(vocabulary) for word in words]
         references.append(" ".join(words) + ".\n")
         hypotheses.append(" ".join(others) + ".\n")
     (folder / "ref.de").write_text("".join(references))
@@ -51,12 +54,12 @@ def compare(hypothesis: Path, reference: Path, metrics: tuple[str, ...], rounds:
     for _ in range(rounds):
         theirs.append(seconds(*SACREBLEU, reference, "-i", hypothesis, "-m", *metrics))
         ours.append(seconds(*NMT, hypothesis, "--ref", reference, "-m", ",".join(metrics)))
-    print(f"{', '.join(metrics)}   (wanted: at most 1.1x)")
-    for index, what in enumerate(("elapsed", "processor")):
-        our, their = ([both[index] for both in measured] for measured in (ours, theirs))
+    print(f"{', '.join(metrics)}   (goal: at most 1.1x)")
+    for index, kind in enumerate(("elapsed", "processor")):
+        our, their = ([pair[index] for pair in pairs] for pairs in (ours, theirs))
         minima, medians = min(our) / min(their), statistics.median(our) / statistics.median(their)
         print(
-            f"  {what:<10} sacrebleu {min(their):5.2f} s   nmt score {min(our):5.2f} s   "
+            f"  {kind:<10} sacrebleu {min(their):5.2f} s   nmt score {min(our):5.2f} s   "
             f"{minima:.2f}x by minima, {medians:.2f}x by medians"
         )
 
@@ -69,7 +72,7 @@ def main() -> None:
         (folder / "few.de").write_text("Ein Satz.\n" * 10)
         few = [seconds(*NMT, folder / "few.de", "--ref", folder / "few.de") for _ in range(rounds)]
         elapsed, processor = map(min, zip(*few, strict=True))
-        print(f"ten lines   (wanted: under 0.7 s)\n  elapsed {elapsed:.2f} s, processor {processor:.2f} s")
+        print(f"ten lines   (goal: under 0.7 s)\n  elapsed {elapsed:.2f} s, processor {processor:.2f} s")
         for metrics in (("bleu",), ("bleu", "chrf")):
             compare(hypothesis, reference, metrics, rounds)
 

@@ -1,9 +1,12 @@
-"""`nmt train`, measured whole: tokens/s and peak memory on Multi30k. python benchmarks/train.py [folder of Multi30k]
+"""Tokens/s and peak memory of the whole command `nmt train` on Multi30k.
 
-The model of the rivals' table: d256, 4 heads, ff 1024, 3+3 layers, 8k joint pieces, dropout 0.1, label smoothing 0.1,
-fp32, all cores: as a process for each core, which is what `nmt train` does by itself with so narrow a model, and as one
-process with a thread for each. The rivals' own figures, taken on a quiet machine of this kind, stand in the last
-column; the honest comparison is a ratio in one run, which benchmarks/train_step.py makes against a plain PyTorch step.
+    python benchmarks/train.py [FOLDER]         # FOLDER holds train.en.gz and train.de.gz; five minutes
+
+The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1, fp32. All
+cores are used, in two ways: with one process per core, which `nmt train` chooses for a model this narrow, and with one
+process and one thread per core. A figure is target tokens/s, the median of the lines of log.jsonl; "fastest quarter" is
+less sensitive to other work on the machine. The last column is the fastest rival, measured on another day on an idle
+machine of the same kind. For a comparison on equal terms, use benchmarks/train_step.py or benchmarks/rival.py.
 """
 
 from __future__ import annotations
@@ -29,20 +32,22 @@ def nmt(*args: object) -> None:
 def main() -> None:
     data = Path(sys.argv[1]) if len(sys.argv) > 1 else MULTI30K
     if not data.is_dir():
-        print(f"this needs Multi30k: train.en.gz and train.de.gz in {data}, or a folder named here")
+        print(f"skipped: there is no folder {data}; name a folder that holds train.en.gz and train.de.gz of Multi30k")
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = ("--source", data / "train.en.gz", "--target", data / "train.de.gz", "--vocab-size", 8000)
         nmt("prepare", *files, "--out", folder / "data")
-        print("tokens in a batch   processes   median tok/s   fastest quarter   peak MB   padding   fastest rival")
+        print("tokens per batch    processes   median tok/s   fastest quarter   peak MB   padding   fastest rival")
         for tokens in (1024, 4096):
             for processes in (0, 1):
                 run = folder / f"run-{tokens}-{processes}"
                 sets = (*MODEL, *TRAIN, f"train.batch_tokens={tokens}", f"train.processes={processes}", *NO_VALIDATION)
                 nmt("train", folder / "data", "--out", run, "--minutes", 1, *(p for s in sets for p in ("--set", s)))
                 entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-                trained = [entry for entry in entries if entry["kind"] == "train"][2:]  # the first lines warm up
+                trained = [entry for entry in entries if entry["kind"] == "train"][
+                    2:
+                ]  # the first two lines are warm-up
                 speeds = sorted(entry["tokens_per_second"] for entry in trained)
                 print(
                     f"{tokens:>17,} {entries[0]['processes']:>11} {statistics.median(speeds):>14,.0f} "

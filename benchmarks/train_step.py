@@ -1,14 +1,18 @@
-"""How fast is a training step on this machine, and what does each trick of docs/performance.md bring?
+"""The speed of one training step, and the gain of each optimization that docs/performance.md describes.
 
-    python benchmarks/train_step.py                        # 1024- and 4096-token batches, two or three minutes
+    python benchmarks/train_step.py                        # batches of 1024 and of 4096 tokens; two or three minutes
     python benchmarks/train_step.py --tokens 4096 --rounds 20
     python benchmarks/train_step.py --growth               # does the cost grow linearly with the tokens of a batch?
-    python benchmarks/train_step.py --profile              # where the time goes, operation by operation
+    python benchmarks/train_step.py --profile              # the time of each operation
 
-Each variant runs in a process of its own (malloc settings cannot be taken back), and the processes take turns, one step
-each, so that noise from neighbours falls on all alike. A step is forward, loss, backward and fused Adam on a model of
-width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, all embeddings tied, dropout 0.1, label smoothing 0.1,
-float32. The sentences have the lengths and word frequencies of Multi30k if it is at hand, else made-up ones.
+The figures are target tokens per second, and their ratio to a plain PyTorch step ("plain eager"). The ratio is the
+figure to compare between machines.
+
+Each variant runs in its own process, because malloc settings cannot be undone. The processes take turns, one step each,
+so that other work on the machine slows all of them alike. A step is forward, loss, backward and fused Adam on a model
+of width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, all embeddings tied, dropout 0.1, label smoothing 0.1,
+float32. The sentences have the lengths and word frequencies of Multi30k if that corpus is available. Otherwise they are
+random.
 """
 
 from __future__ import annotations
@@ -40,12 +44,12 @@ from nmt_cli.training.malloc import keep_freed_memory
 
 MULTI30K = Path(__file__).resolve().parents[2] / "shared/data/multi30k"
 PIECES = 8000
-# Each variant adds one trick to those above it.
+# Each variant adds one optimization to the variant before it.
 VARIANTS = ("plain eager", "+ kept memory", "+ byte dropout", "+ chunked loss", "+ fewer copies", "+ shorter waits")
 
 
 def pairs() -> list[tuple[list[int], list[int]]]:
-    """Sentence pairs as ids; a word is its hash, which keeps lengths (in words and punctuation) and frequencies."""
+    """Sentence pairs as ids. The id of a word is its hash, which preserves sentence lengths and word frequencies."""
     if (MULTI30K / "train.en.gz").is_file():
         sides = []
         for language in ("en", "de"):
@@ -59,19 +63,19 @@ def pairs() -> list[tuple[list[int], list[int]]]:
 
 
 def batches(tokens: int, count: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Sentences of like length together: src, tgt_in, tgt_out of rows x longest <= tokens."""
+    """Batches (src, tgt_in, tgt_out) of sentences of similar length: rows x longest target <= tokens."""
     rows = sorted(pairs(), key=lambda pair: (len(pair[1]), len(pair[0])))
-    made, begin = [], 0
+    result, begin = [], 0
     while begin < len(rows):
         end = begin + 1
         while end < len(rows) and (end + 1 - begin) * (len(rows[end][1]) + 1) <= tokens:
             end += 1
         source, target = zip(*rows[begin:end], strict=True)
         src = pad([[*ids, EOS] for ids in source])
-        made.append((src, pad([[BOS, *ids] for ids in target]), pad([[*ids, EOS] for ids in target])))
+        result.append((src, pad([[BOS, *ids] for ids in target]), pad([[*ids, EOS] for ids in target])))
         begin = end
-    random.Random(2).shuffle(made)
-    return made[:count]
+    random.Random(2).shuffle(result)
+    return result[:count]
 
 
 def pad(rows: list[list[int]]) -> Tensor:
@@ -93,7 +97,7 @@ def plain_embed(self: transformer.Transformer, ids: Tensor, table: nn.Embedding,
 
 
 class PlainLoss(TrainingLoss):
-    """What one would write first: all logits at once, and PyTorch's cross-entropy."""
+    """The plain way: all logits at once, and PyTorch's cross-entropy."""
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits, targets = self.model(src, tgt_in).flatten(0, 1), tgt_out.flatten()
@@ -102,7 +106,7 @@ class PlainLoss(TrainingLoss):
 
 
 def steps(variant: str, tokens: int) -> Iterator[int]:
-    """Make a training step at each request and tell its target tokens."""
+    """Each `next` runs one training step and returns the number of its target tokens."""
     level = VARIANTS.index(variant)
     if level >= 1:
         keep_freed_memory()
@@ -113,20 +117,20 @@ def steps(variant: str, tokens: int) -> Iterator[int]:
         transformer.Transformer.embed = lambda *arguments: plain_embed(*arguments[:4])
     torch.manual_seed(1)
     model = build_model(recipe.Transformer(), PIECES, PIECES)
-    loss_of = (TrainingLoss if level >= 3 else PlainLoss)(model, recipe.Train()).train()
-    optimizer = torch.optim.Adam(loss_of.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+    model_with_loss = (TrainingLoss if level >= 3 else PlainLoss)(model, recipe.Train()).train()
+    optimizer = torch.optim.Adam(model_with_loss.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     data = batches(tokens, 16)
     while True:
         for batch in data:
             optimizer.zero_grad()
-            loss, _, count = loss_of(*batch)
+            loss, _, count = model_with_loss(*batch)
             (loss / count).backward()
             optimizer.step()
             yield int(count)
 
 
 def worker(variant: str, tokens: int) -> None:
-    """For each line on standard input make a step; answer with tokens/s and peak megabytes."""
+    """Run a step for each line on standard input, and print its tokens/s and the peak megabytes of the process."""
     stepper = steps(variant, tokens)
     for _ in sys.stdin:
         begin = time.perf_counter()
@@ -136,21 +140,21 @@ def worker(variant: str, tokens: int) -> None:
 
 
 def take_turns(jobs: list[tuple[str, int]], rounds: int, threads: int) -> tuple[list[list[float]], list[float]]:
-    """Tokens/s of each step of each job, a variant and its tokens, and its peak megabytes."""
+    """The tokens/s of each step of each job, and the peak megabytes of each job: a variant and its tokens per batch."""
     workers = []
     for variant, tokens in jobs:
         command = [sys.executable, __file__, "--tokens", str(tokens), "--threads", str(threads), "--worker", variant]
-        # Read when libgomp is loaded, which is when torch is imported.
-        waits = {"GOMP_SPINCOUNT": "30000"} if variant == VARIANTS[-1] else {}
+        # libgomp reads this variable when torch is imported.
+        spin_count = {"GOMP_SPINCOUNT": "30000"} if variant == VARIANTS[-1] else {}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers.append(subprocess.Popen(command, env={**os.environ, **waits}, **pipes))
+        workers.append(subprocess.Popen(command, env={**os.environ, **spin_count}, **pipes))
     rates: list[list[float]] = [[] for _ in jobs]
     peaks = [0.0] * len(jobs)
     for turn in range(rounds + 3):
         for i, process in enumerate(workers):
             print("go", file=process.stdin, flush=True)
             rate, peaks[i] = map(float, process.stdout.readline().split())
-            if turn >= 3:  # the first ones warm up
+            if turn >= 3:  # the first three steps warm up
                 rates[i].append(rate)
     for process in workers:
         process.stdin.close()
@@ -163,8 +167,8 @@ def compare(tokens: int, rounds: int, threads: int) -> None:
     load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     print(f"\n{tokens}-token batches: target tokens/s over {rounds} steps; load {load}")
     for name, rate, peak in zip(VARIANTS, rates, peaks, strict=True):
-        # All variants see the same batches in the same order: a ratio is of equal work done side by side.
-        ratio = statistics.median(mine / plain for mine, plain in zip(rate, rates[0], strict=True))
+        # All variants get the same batches in the same order, so each ratio compares equal work.
+        ratio = statistics.median(this / plain for this, plain in zip(rate, rates[0], strict=True))
         print(
             f"  {name:16s} median {statistics.median(rate):5.0f}, best {max(rate):5.0f}, "
             f"{ratio:5.2f} x {VARIANTS[0]}, {max(rate) / max(rates[0]):5.2f} x at best, {peak:5.0f} MB",
@@ -173,15 +177,15 @@ def compare(tokens: int, rounds: int, threads: int) -> None:
 
 
 def growth(rounds: int, threads: int) -> None:
-    """Linear cost is a constant rate, and memory that grows no faster than the batch."""
+    """The cost is linear if the rate is constant and memory grows no faster than the batch."""
     sizes = [512 * 2**n for n in range(6)]
     rates, peaks = take_turns([(VARIANTS[-1], size) for size in sizes], rounds, threads)
-    print(f"\ntarget tokens/s by tokens of a batch, over {rounds} steps")
+    print(f"\ntarget tokens/s by tokens per batch, over {rounds} steps")
     for size, rate, peak in zip(sizes, rates, peaks, strict=True):
         middle, base = statistics.median(rate), statistics.median(rates[0])
         print(
             f"  {size:6,} median {middle:5.0f}, best {max(rate):5.0f}, "
-            f"{base / middle:5.2f} x the time for a token, {peak:5.0f} MB"
+            f"{base / middle:5.2f} x the time per token, {peak:5.0f} MB"
         )
 
 
@@ -196,7 +200,7 @@ def profile(tokens: int) -> None:
     total = sum(event.self_cpu_time_total for event in events)
     for event in events[:30]:
         milliseconds, share = event.self_cpu_time_total / 8000, event.self_cpu_time_total / total
-        print(f"  {event.key[:60]:60s} {share:6.1%} {milliseconds:8.2f} ms {event.count // 8:5d} calls a step")
+        print(f"  {event.key[:60]:60s} {share:6.1%} {milliseconds:8.2f} ms {event.count // 8:5d} calls per step")
 
 
 def main() -> None:
