@@ -106,7 +106,7 @@ class ParallelData:
 
 
 class Pool:
-    """A part of an epoch: pairs that are sorted together, with their pieces of this epoch."""
+    """A part of an epoch: pairs that are sorted together. With subword sampling, the pool holds the new pieces."""
 
     def __init__(self, data: ParallelData, rows: np.ndarray, random: np.random.Generator) -> None:
         self.data, self.rows = data, rows

@@ -66,7 +66,9 @@ if TYPE_CHECKING:  # the worker processes import this module, and need no rich
 
 FORMAT = 1  # version of the prepared folder
 LONGEST_COUNTED = 1000  # the last bin of the length histogram holds all longer sentences
-_FILES = re.compile(r"(train|valid|test)\.(source|target)\.(ids|offsets|txt)|report\.txt|recipe\.toml|meta\.json|vocab")
+_OWN_FILES = re.compile(
+    r"(train|valid|test)\.(source|target)\.(ids|offsets|txt)|report\.txt|recipe\.toml|meta\.json|vocab"
+)
 
 
 def prepare(recipe: Recipe, force: bool = False, show: ShowProgress | None = None) -> Report | None:
@@ -132,13 +134,13 @@ def _check_request(recipe: Recipe, folder: Path) -> None:
             "set data.train in the recipe, or give --source and --target, or --tsv",
         )
     check_stdin_once(path for corpora in recipe.data.corpora().values() for corpus in corpora for path in corpus.paths)
-    check_overwrite(folder, True, _foreign_names(folder))
+    check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
 
 
 def _foreign_names(folder: Path) -> list[str]:
     """The names in a folder that `nmt prepare` did not write: all names, if the folder holds no prepared data."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [name for name in names if not _FILES.fullmatch(name)] if "meta.json" in names else names
+    return [name for name in names if not _OWN_FILES.fullmatch(name)] if "meta.json" in names else names
 
 
 def _check_split(
@@ -375,7 +377,7 @@ class _Preparation:
         return writer.summary()
 
     def locate(self, rule: str, number: int, pair: Pair) -> Example:
-        """An example for the report, with the file and line of a pair that has this number."""
+        """An example for the report. The number counts through all corpora; the example names the file and its line."""
         for corpus in self.corpora["train"]:
             if number <= corpus.lines:
                 return Example(rule, name_of(corpus.given.source), number, *pair)

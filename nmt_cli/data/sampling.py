@@ -1,8 +1,8 @@
 """Subword sampling: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
 
 SentencePiece can sample too, but its seed depends on the process, so a resumed run would see other data. Here the
-result is a function of the seed. Pieces never cross words. So each word has `VARIANTS` segmentations, each drawn by its
-own random generator, and each word of a sentence picks one of them.
+result is a function of the seed. A piece never spans two words. So each word has `VARIANTS` segmentations, each drawn
+by its own random generator, and each word of a sentence picks one of them.
 """
 
 from __future__ import annotations

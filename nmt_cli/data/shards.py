@@ -1,8 +1,9 @@
 """Shards: one file has the ids of all sentences end to end, another file has the offset of each sentence.
 
-`nmt prepare` writes a shard once. Training maps it into memory: opening is instant, and processes share the pages. In
-memory, training keeps 16 bytes per pair: two lengths and two numbers. The files are NAME.ids (uint16, or uint32 above
-65,536 pieces) and NAME.offsets (uint64, one more than there are sentences), little-endian.
+`nmt prepare` writes a shard once. Training maps it into memory: opening is instant, and processes share the pages.
+Beside the map, training keeps 16 bytes per pair: two lengths, the number of the pair, and its place in the order of the
+epoch. The files are NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than there are
+sentences), little-endian.
 """
 
 from __future__ import annotations

@@ -99,13 +99,12 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
     recipe = Recipe(**built, name=name or "recipe")
-    at = _Origin(str(path) if path else "defaults", Path())
+    whole_recipe = _Origin(str(path) if path else "defaults", Path())
     for key, text in recipe.problems():
-        problems.add(origins.get(key, at), key, text)
+        problems.add(origins.get(key, whole_recipe), key, text)
     if problems:
         _report(path, problems)
-    placed = origins.get("train.out", at).label
-    return _place(recipe, path if placed != "--set" else None)
+    return _place(recipe, path, out_is_override="train.out" in (overrides or {}))
 
 
 def _family(values: dict[str, Any]) -> str:
@@ -140,16 +139,17 @@ def _report(path: Path | None, problems: list[str]) -> None:
     raise NmtError(f"{name}: {len(problems)} problems{listed}", "nmt recipes --keys lists every key")
 
 
-def _place(recipe: Recipe, path: Path | None) -> Recipe:
+def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
     """Give the two folders of an experiment their defaults: data/NAME and runs/NAME, side by side.
 
-    They stand in the folder of the recipe file. For a shipped recipe, or the recipe.toml of prepared data, they stand
-    in the current folder.
+    Both are in the folder of the recipe file. For a shipped recipe, and for a recipe.toml that nmt wrote, both are in
+    the current folder.
     """
     data, train = recipe.data, recipe.train
     in_folder = path is not None and path.name == "recipe.toml"
-    if path is not None and in_folder and (path.parent / "checkpoints").is_dir():
-        return dataclasses.replace(recipe, train=dataclasses.replace(train, out=path.parent))  # the run may have moved
+    if path is not None and in_folder and not out_is_override and (path.parent / "checkpoints").is_dir():
+        # The recipe of a run: the run is where its recipe is, even if the user has moved or renamed its folder.
+        return dataclasses.replace(recipe, train=dataclasses.replace(train, out=path.parent))
     shipped = path is None or path.resolve().parent == shipped_folder().resolve()
     here = Path() if path is None or shipped or in_folder else path.parent
     prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
@@ -211,9 +211,8 @@ def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _did_you_mean(wrong: str, valid: list[str]) -> str:
-    near = [
-        key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]
-    ]  # the right key in the wrong table
+    # First look for the right key in the wrong table: train.beam instead of translate.beam.
+    near = [key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]]
     near = near or difflib.get_close_matches(wrong, valid, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -298,7 +297,7 @@ def _corpus(value: Any, folder: Path) -> Corpus:
 
 
 def join(folder: Path, name: str) -> Path:
-    """The path of `name` relative to `folder`. "-" is always standard input."""
+    """The path `name`, which starts from `folder` if it is relative. "-" stays "-", standard input."""
     return Path(name) if name == "-" else Path(os.path.normpath(folder / Path(name).expanduser()))
 
 

@@ -157,7 +157,7 @@ class Rnn:
     bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
     context: Annotated[
         Literal["start", "every"],
-        "the decoder gets the last encoder state as its first state (start), or also in every input",
+        "the decoder gets the last encoder state as its first state (start), or also in each input (every)",
     ] = "start"
     attention: Annotated[
         Literal["none", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
@@ -296,7 +296,9 @@ class Train:
     lr: Annotated[float, "peak learning rate. 0: scale * (dim * warmup)^-0.5, as in the paper", NOT_NEGATIVE] = 0.0
     scale: Annotated[float, "factor of the learning rate when lr = 0", NOT_NEGATIVE] = 1.0
     cooldown: Annotated[
-        float, "with schedule = wsd: final share of the training, going down to 0", Range(low=0, high=1)
+        float,
+        "with schedule = wsd: share of the training, at its end, in which the rate falls to 0",
+        Range(low=0, high=1),
     ] = 0.2
 
     label_smoothing: Annotated[float, "share of the target probability spread over the vocabulary", PROBABILITY] = 0.1
@@ -316,7 +318,7 @@ class Train:
 
     valid_every: Annotated[int, "updates between validations; a validation also saves a checkpoint", POSITIVE] = 1000
     valid_minutes: Annotated[float, "largest number of minutes between validations. 0: off", NOT_NEGATIVE] = 0.0
-    valid_lines: Annotated[int, "validate on the first lines only, this many. 0: all", NOT_NEGATIVE] = 1000
+    valid_lines: Annotated[int, "validate on this many lines, from the first. 0: all lines", NOT_NEGATIVE] = 1000
     valid_beam: Annotated[int, "beam size of validation. 1: greedy", POSITIVE] = 1
     metric: Annotated[Literal["bleu", "chrf", "loss"], "the figure that decides which checkpoint is best"] = "bleu"
     keep: Annotated[int, "number of last checkpoints to keep; the best checkpoint is always kept", POSITIVE] = 3

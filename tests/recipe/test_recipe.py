@@ -191,6 +191,13 @@ def test_paths_of_a_shipped_recipe_start_from_the_current_folder():
     assert recipe.data.train == (Corpus(Path("demo/train.en"), Path("demo/train.fr")),)
 
 
+def test_another_run_folder_does_not_move_the_prepared_data(write):
+    path = write("my/exp.toml", "[vocab]\nsize = 60\n")
+    recipe = load_recipe(path, {"train.out": "elsewhere"})
+    assert recipe.run_folder == Path("elsewhere")
+    assert recipe.prepared_folder == load_recipe(path).prepared_folder == path.parent / "data/exp"
+
+
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_a_written_recipe_reads_back(name, write):
     recipe = load_recipe(shipped_recipes()[name])
