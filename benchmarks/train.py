@@ -3,10 +3,11 @@
     python benchmarks/train.py [FOLDER]         # FOLDER holds train.en.gz and train.de.gz; five minutes
 
 The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1, fp32. All
-cores are used, in two ways: with one process per core, which `nmt train` chooses for a model this narrow, and with one
-process and one thread per core. A figure is target tokens/s, the median of the lines of log.jsonl; "fastest quarter" is
-less sensitive to other work on the machine. The last column is the fastest rival, measured on another day on an idle
-machine of the same kind. For a comparison on equal terms, use benchmarks/train_step.py or benchmarks/rival.py.
+cores are used, in two ways: with the number of processes that `nmt train` chooses, which depends on the tokens per
+batch, and with one process and one thread per core. A figure is target tokens/s, the median of the lines of log.jsonl;
+"fastest quarter" is less sensitive to other work on the machine. The last column is the fastest rival, measured on
+another day on an idle machine of the same kind. For a comparison on equal terms, use benchmarks/train_step.py or
+benchmarks/rival.py.
 """
 
 from __future__ import annotations
