@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing.connection import wait
 from typing import TypeVar
@@ -55,7 +56,8 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
     try:
         waiting: deque[Future[Result]] = deque()
         for block in chain(first, stream):
-            waiting.append(pool.submit(_run, block))
+            with _sigint_blocked():
+                waiting.append(pool.submit(_run, block))
             if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()
         while waiting:
@@ -66,13 +68,26 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Block SIGINT while worker processes start. They inherit the block, so Ctrl-C reaches only the parent process."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 _job: Callable | None = None
 
 
 def _start_worker(job: Callable) -> None:
     global _job
     _job = job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process, which then ends the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
 
 

@@ -1,6 +1,12 @@
 """Load a recipe: read the TOML file and the files it extends, apply overrides, check everything, report all problems.
 
 `nmt train RECIPE --dry-run` shows the resolved recipe. recipe/schema.py declares the keys.
+
+Why not a library: with recipes/demo.toml and this schema, import and load take 82 ms of processor time here, 81 ms with
+msgspec 0.22, 115 ms with cattrs 26.2, 244 ms with pydantic 2.14 (the schema alone: 69 ms). A library replaces about 75
+lines (_build to _number) and needs about 50 lines of hooks: paths relative to their file, corpora, families. The
+messages get worse: msgspec stops at the first problem and takes no union of dataclasses; pydantic reports a wrong key
+once per family; pydantic and cattrs accept "5" as a number; none suggests a key or names the file that set it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Language codes, the scripts that languages are written in, and the language that a file name states."""
+"""Language codes, the scripts of languages, and the language in a file name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCRIPTS: dict[str, frozenset[str]] = {
     "ml": frozenset({"MALAYALAM"}),
     "si": frozenset({"SINHALA"}),
 }
-# Named so that an unknown code is not taken for a Latin one.
+# Listed, so that an unknown code does not count as a Latin language.
 _LATIN_LANGUAGES = frozenset((
     "af", "az", "bs", "ca", "cs", "cy", "da", "de", "en", "eo", "es", "et", "eu", "fi", "fil", "fo", "fr", "ga",
     "gd", "gl", "ha", "hr", "ht", "hu", "id", "ig", "is", "it", "jv", "la", "lb", "lt", "lv", "mg", "mi", "ms",
@@ -55,7 +55,7 @@ _UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
 
 def language_code(language: str) -> str:
-    """The language alone: "de" of "de-AT", "zh" of "zh_Hans"."""
+    """The code without region and script: "de" for "de-AT", "zh" for "zh_Hans"."""
     return language.replace("_", "-").split("-")[0].lower()
 
 
@@ -64,27 +64,27 @@ def puts_spaces_between_sentences(language: str) -> bool:
 
 
 def scripts_of(language: str) -> frozenset[str] | None:
-    """The scripts a language is written in, by its code (de, de-AT, zh_Hans); None if unknown: no rule then."""
+    """The scripts of a language, by its code (de, de-AT, zh_Hans). None if the language is unknown."""
     code = language_code(language)
     return _LATIN if code in _LATIN_LANGUAGES else _SCRIPTS.get(code)
 
 
 def language_of(path: Path) -> str | None:
-    """The language that a file's ending names: `corpus.de.gz` is German."""
+    """The language in the ending of a file name: `corpus.de.gz` is German."""
     return next((suffix[1:] for suffix in reversed(path.suffixes) if scripts_of(suffix[1:])), None)
 
 
 @lru_cache(maxsize=1 << 16)
 def _script(character: str) -> str | None:
-    """The script of a letter, as the first word of its name; None for what is not a letter."""
+    """The script of a letter: the first word of its Unicode name. None if the character is not a letter."""
     if not character.isalpha():
         return None
     return unicodedata.name(character, "UNKNOWN").split()[0]
 
 
 def in_wrong_script(text: str, scripts: frozenset[str] | None) -> bool:
-    """More than half of the letters are of another script."""
+    """True if more than half of the letters are in another script."""
     if scripts is None or (scripts is _LATIN and text.isascii()):
         return False
-    found = [script for script in map(_script, text) if script]
-    return 2 * sum(script not in scripts for script in found) > len(found)
+    letters = [script for script in map(_script, text) if script]
+    return 2 * sum(script not in scripts for script in letters) > len(letters)

@@ -1,8 +1,9 @@
-"""Lines in and out: the contract that every command keeps.
+"""Read and write lines of text. All commands follow the same rules:
 
-Only LF ends a line, and one CR before it is dropped; so line counts agree with `wc -l`, whatever Unicode thinks of
-VT, FF, NEL or U+2028. Text is strict UTF-8 in every locale, a BOM at the start is removed, and an error names file,
-line and byte. Files may be plain, .gz, .xz or .zst; "-" is standard input.
+- Only LF ends a line; one CR before the LF is removed. So line counts agree with `wc -l`: VT, FF, NEL and U+2028 do not
+  end a line.
+- Text is strict UTF-8 in every locale. A BOM at the start is removed. An error names file, line and byte.
+- Files may be plain, .gz, .xz or .zst; "-" is standard input.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ Normalization = Literal["nfc", "nfkc", "none"]
 
 
 def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
-    """The lines of a file or of standard input, without their ends; on_bom is called if a BOM was removed."""
+    """Yield the lines of a file or of standard input, without line ends. `on_bom` is called if a BOM was removed."""
     for block in read_blocks(path, on_bom):
         yield from block
 
 
 def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[list[str]]:
-    """The same, about a megabyte at a time: decoding and splitting whole blocks is several times faster."""
+    """Yield the lines in blocks of about a megabyte. Decoding and splitting whole blocks is several times faster."""
     line = 1
     for data in _whole_lines(path):
         text = _decode(data, path, line)
@@ -45,7 +46,7 @@ def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterato
             if on_bom and text.startswith("\ufeff"):
                 on_bom()
             text = text.removeprefix("\ufeff")
-            if not text:  # nothing but a BOM
+            if not text:  # the file is only a BOM
                 return
         lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
         line += len(lines)
@@ -61,20 +62,20 @@ def check_stdin_once(paths: Iterable[Path | None]) -> None:
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
-    """The two columns of a TSV line."""
+    """Split a line of a TSV file into source and target."""
     columns = line.split("\t")
     if len(columns) != 2:
         count = f"{len(columns)} column" + "s" * (len(columns) > 1)
         raise NmtError(
-            f"{name_of(path)}, line {number}: {count}, but a TSV has two, source and target",
-            f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "columns are separated by one tab",
+            f"{name_of(path)}, line {number}: {count}, but a TSV file needs two, source and target",
+            f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "separate the two columns with one tab",
         )
     return columns[0], columns[1]
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Blocks that end at a line's end, the last one perhaps not."""
-    rest: list[bytes] = []  # a line longer than a block stays in pieces until its end: no quadratic joining
+    """Yield blocks that end at the end of a line. The last block may end without LF."""
+    rest: list[bytes] = []  # the parts of a line that is longer than a block; joined once, at its end
     for data in _chunks(path):
         cut = data.rfind(b"\n") + 1
         if cut:
@@ -91,22 +92,23 @@ def _decode(data: bytes, path: Path, first_line: int) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         hint = (
-            f"is it UTF-16? iconv -f UTF-16 -t UTF-8 {path}"
+            f"if the file is UTF-16: iconv -f UTF-16 -t UTF-8 {path} converts it"
             if data[:2] in (b"\xff\xfe", b"\xfe\xff")
-            else (f"iconv -f LATIN1 -t UTF-8 {path} converts, if it is Latin-1")
+            else f"if the file is Latin-1: iconv -f LATIN1 -t UTF-8 {path} converts it"
         )
-        what = "not UTF-8" if error.reason != "unexpected end of data" else "the end of a character is missing"
-        raise _at(path, data, error.start, first_line, f"{what} (0x{data[error.start]:02x})", hint) from None
+        problem = "not UTF-8" if error.reason != "unexpected end of data" else "the end of a character is missing"
+        raise _located(path, data, error.start, first_line, f"{problem} (0x{data[error.start]:02x})", hint) from None
     if "\0" in text:
-        hint = "is it UTF-16 or a binary file? tr -d '\\000' removes stray ones"
-        raise _at(path, data, data.index(b"\0"), first_line, "a NUL byte", hint)
+        hint = "the file may be UTF-16 or binary; in plain text, tr -d '\\000' removes NUL bytes"
+        raise _located(path, data, data.index(b"\0"), first_line, "a NUL byte", hint)
     return text
 
 
-def _at(path: Path, data: bytes, offset: int, first_line: int, what: str, hint: str) -> NmtError:
+def _located(path: Path, data: bytes, offset: int, first_line: int, problem: str, hint: str) -> NmtError:
+    """An error that names the line and the byte of `offset` in `data`, a block that begins with line `first_line`."""
     line = first_line + data.count(b"\n", 0, offset)
-    byte = offset - data.rfind(b"\n", 0, offset)  # the first byte of a line is byte 1
-    return NmtError(f"{name_of(path)}, line {line}, byte {byte}: {what}", hint)
+    byte = offset - data.rfind(b"\n", 0, offset)  # bytes of a line are counted from 1
+    return NmtError(f"{name_of(path)}, line {line}, byte {byte}: {problem}", hint)
 
 
 def name_of(path: Path) -> str:
@@ -114,13 +116,14 @@ def name_of(path: Path) -> str:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, decompressed."""
+    """Yield the decompressed bytes of a file."""
     try:
         if path == STDIN:
-            # Past Python's own buffer, whose lock a process forked meanwhile (workers.py) would wait for in vain.
+            # os.read does not take the lock of sys.stdin. A process forked meanwhile (search/workers.py) would wait
+            # for that lock forever.
             yield from iter(lambda: os.read(sys.stdin.fileno(), BLOCK), b"")
             return
-        whole = path.is_file()  # a named pipe gives what it has, without a buffer that waits to be filled
+        whole = path.is_file()  # a named pipe is read without a buffer, which would wait until it is full
         with path.open("rb", buffering=-1 if whole else 0) as file:
             if path.suffix == ".zst":
                 yield from _zst_chunks(path, file)
@@ -132,24 +135,30 @@ def _chunks(path: Path) -> Iterator[bytes]:
     except EOFError:
         raise _truncated(path) from None
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise NmtError(f"{path} is not a sound {path.suffix} file: {error}", "rename it if it is plain text") from None
+        raise NmtError(
+            f"{path} is not a valid {path.suffix} file: {error}", "rename the file if it is plain text"
+        ) from None
     except FileNotFoundError:
         raise NmtError(f"there is no file {path}", _similar_files(path)) from None
     except OSError as error:
-        raise NmtError(f"cannot read {name_of(path)}: {error.strerror}", "name a text file that you may read") from None
+        raise NmtError(
+            f"cannot read {name_of(path)}: {error.strerror}", "check that it is a text file, and its permissions"
+        ) from None
 
 
 def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    frame = None  # the library's reader takes a truncated file for a whole one; a frame knows its end
+    frame = None  # zstandard's own file reader accepts truncated files, so the end of each frame is checked here
     for data in iter(lambda: file.read(BLOCK), b""):
         while data:
             frame = frame or zstandard.ZstdDecompressor().decompressobj()
             try:
                 text = frame.decompress(data)
             except zstandard.ZstdError as error:
-                raise NmtError(f"{path} is not a sound .zst file: {error}", "rename it if it is plain text") from None
+                raise NmtError(
+                    f"{path} is not a valid .zst file: {error}", "rename the file if it is plain text"
+                ) from None
             if text:
                 yield text
             data = b""
@@ -160,12 +169,14 @@ def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _truncated(path: Path) -> NmtError:
-    return NmtError(f"{path} is cut off: the compressed data end too early", "fetch or copy it again")
+    return NmtError(f"{path} is cut off: the compressed data end too early", "download or copy the file again")
 
 
 def _similar_files(path: Path) -> str:
     near = sorted(other.name for other in path.parent.glob(path.name.split(".")[0] + "*"))[:3] if path.name else []
-    return f"in that folder: {', '.join(near)}" if near else "relative paths start here; a recipe's, in its folder"
+    if near:
+        return f"the folder has {', '.join(near)}"
+    return "paths are relative to the current folder; paths in a recipe, to the folder of the recipe"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,16 +184,16 @@ def _similar_files(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text file as this toolkit writes them all: UTF-8, LF, whatever the platform."""
+    """Write a text file with UTF-8 and LF on every platform."""
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write(text)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One line
+# A single line
 
-# Control characters and the separators that other programs take for line ends; a tab too. None may reach a model,
-# for what it never saw it never writes.
+# Control characters, including tab, and separators that other programs treat as line ends. They never reach a model, so
+# a model never writes them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+")
 _SPACES = re.compile(" {2,}")
 _BLANK = re.compile(
@@ -191,17 +202,17 @@ _BLANK = re.compile(
 
 
 def one_line(text: str) -> str:
-    """Text that is certainly one line: controls and line separators become a space."""
+    """Make sure that a text is one line: control characters and line separators become a space."""
     return _SPACES.sub(" ", _CONTROLS.sub(" ", text)).strip(" ")
 
 
 def normalize(text: str, form: Normalization) -> str:
-    """The text that models are trained on and asked with."""
+    """Normalize a line as for training. Every line goes through this before a model sees it."""
     if form != "none" and not text.isascii():
         text = unicodedata.normalize(form.upper(), text)  # type: ignore[arg-type]
     return one_line(text)
 
 
 def is_blank(text: str) -> bool:
-    """Nothing to see: only spaces, zero-width and other invisible characters."""
+    """True if a text has only spaces, zero-width and other invisible characters."""
     return _BLANK.fullmatch(text) is not None

@@ -1,7 +1,7 @@
-"""SentencePiece vocabularies: learn, encode, decode, and the ids that mean something to the models.
+"""SentencePiece vocabularies: learn, encode, decode, and the ids of the special pieces.
 
-A vocabulary is a folder: joint.model, or source.model and target.model, and vocab.json with what text goes through
-before it is encoded. It travels inside prepared data, runs and models, so that a model never meets another's.
+A vocabulary is a folder: joint.model, or source.model and target.model; and vocab.json with the normalization of text.
+Prepared data, runs and models each contain their vocabulary, so that a model is never used with another vocabulary.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nmt_cli.text.lines import Normalization, normalize, write_text
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
-# SentencePiece's result depends on the number of threads (unigram sums in another order), so it is the same everywhere.
+# The result of SentencePiece depends on the number of threads (unigram sums in another order), so the number is fixed.
 _LEARNING_THREADS = 4
 
 
 @dataclass(frozen=True)
 class Vocab:
-    """Both sides' pieces; one object twice if the vocabulary is joint."""
+    """The pieces of both sides. `source` and `target` are the same object if the vocabulary is joint."""
 
     source: sentencepiece.SentencePieceProcessor
     target: sentencepiece.SentencePieceProcessor
@@ -49,31 +49,31 @@ class Vocab:
         return self.source.get_piece_size(), self.target.get_piece_size()
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
-        """Ids of raw text, without BOS or EOS."""
+        """The ids of raw text, without BOS and EOS."""
         return self.source.encode([normalize(line, self.normalization) for line in lines])
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
         return self.target.encode([normalize(line, self.normalization) for line in lines])
 
     def same_pieces(self, other: Vocab) -> bool:
-        """Do ids mean the same in both?"""
+        """True if all ids mean the same in both vocabularies."""
         sides = ((self.source, other.source), (self.target, other.target))
-        return all(own.serialized_model_proto() == their.serialized_model_proto() for own, their in sides)
+        return all(one.serialized_model_proto() == two.serialized_model_proto() for one, two in sides)
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         return self.target.decode(ids) if ids else []
 
 
 def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """All of them, by id."""
+    """All pieces of one side, by id."""
     return side.id_to_piece(list(range(side.get_piece_size())))
 
 
-def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
-    """A SentencePiece model of these lines: the same bytes for the same lines and settings, on every machine.
+def learn(lines: Iterator[str], settings: recipe.Vocab, name: str) -> bytes:
+    """Learn a SentencePiece model from lines: the same bytes for the same lines and settings, on every machine.
 
-    BPE never looks beyond a word, so it is given words and their counts: the same pieces as from the lines, in a
-    fraction of the time and memory. Unigram's first candidates come from whole lines.
+    BPE never looks beyond a word, so it gets words and their counts. The pieces are the same as from the lines, in a
+    fraction of the time and memory. Unigram takes its first candidates from whole lines. `name` is for error messages.
     """
     model = io.BytesIO()
     counted = settings.type == "bpe"
@@ -90,8 +90,8 @@ def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
             character_coverage=settings.coverage,
             byte_fallback=settings.byte_fallback,
             user_defined_symbols=list(settings.symbols),
-            split_digits=True,  # a number never seen is still spelt and copied digit by digit
-            normalization_rule_name="identity",  # text.normalize has done it, and says what it did
+            split_digits=True,  # a new number is still written digit by digit
+            normalization_rule_name="identity",  # text.lines.normalize has normalized the text
             max_sentence_length=1 << 16,
             num_threads=_LEARNING_THREADS,
             pad_id=PAD,
@@ -101,27 +101,27 @@ def learn(lines: Iterator[str], settings: recipe.Vocab, what: str) -> bytes:
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise _explain(str(error), settings, what) from None
+        raise _explain(str(error), settings, name) from None
     return model.getvalue()
 
 
-def _explain(error: str, settings: recipe.Vocab, what: str) -> NmtError:
-    """SentencePiece's complaint, in words that name the key to change."""
+def _explain(error: str, settings: recipe.Vocab, name: str) -> NmtError:
+    """Turn an error of SentencePiece into a message that names the key to change."""
     if most := re.search(r"Vocabulary size too high \((\d+)\).* <= (\d+)", error):
         return NmtError(
-            f"the {what} text is too small for {most[1]} pieces: at most {most[2]} can be learnt from it",
+            f"the {name} text is too small for {most[1]} pieces: at most {most[2]} can be learned from it",
             f"set vocab.size (--vocab-size) to {most[2]} or less",
         )
     if least := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
         return NmtError(
-            f"{least[1]} pieces are too few: the characters of the {what} text alone need {least[2]}",
+            f"{least[1]} pieces are too few: the characters of the {name} text alone need {least[2]}",
             f"set vocab.size (--vocab-size) to more than {least[2]}, or vocab.coverage lower than {settings.coverage}",
         )
     if "sentences_.empty()" in error:
-        return NmtError(f"there is no {what} text to learn a vocabulary from", "look at the report of what was dropped")
-    return NmtError(
-        f"SentencePiece cannot learn the {what} vocabulary: {error.strip()}", "look at vocab.* in the recipe"
-    )
+        return NmtError(
+            f"there is no {name} text to learn a vocabulary from", "check that the training corpus is not blank"
+        )
+    return NmtError(f"SentencePiece cannot learn the {name} vocabulary: {error.strip()}", "check the [vocab] settings")
 
 
 def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, settings: recipe.Vocab) -> None:
@@ -141,7 +141,7 @@ def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, setti
 
 
 def find_vocab(path: Path) -> Path:
-    """The vocabulary of a run, a model, prepared data, or itself."""
+    """Find the vocabulary folder of a run, a model or prepared data. `path` may also be the vocabulary itself."""
     for folder in (path, path / "vocab", path / "model" / "vocab"):
         if (folder / "vocab.json").is_file():
             return folder
@@ -149,12 +149,12 @@ def find_vocab(path: Path) -> Path:
 
 
 def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
-    """Use another's pieces for these data, which must be read in the same way."""
+    """Copy the vocabulary of `origin` for these data. Both must have the same normalization."""
     loaded = load_vocab(find_vocab(origin))
     if loaded.normalization != data.normalize:
         raise NmtError(
-            f"the vocabulary of {origin} was learnt with data.normalize = {loaded.normalization}, not {data.normalize}",
-            f"--set data.normalize={loaded.normalization}",
+            f"the vocabulary of {origin} was made with data.normalize = {loaded.normalization}, not {data.normalize}",
+            f"add --set data.normalize={loaded.normalization}",
         )
     shutil.copytree(find_vocab(origin), folder)
 
@@ -165,7 +165,7 @@ def load_vocab(folder: Path) -> Vocab:
         sides = ("joint", "joint") if about["joint"] else ("source", "target")
         models = {side: (folder / f"{side}.model").read_bytes() for side in set(sides)}
         if not all(models.values()):
-            raise ValueError("a file of pieces is empty")
+            raise ValueError("a .model file is empty")
         loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
         if about["normalization"] not in get_args(Normalization):
             raise ValueError(f"there is no normalization {about['normalization']}")

@@ -13,7 +13,7 @@ _PIECES = re.compile(f"({_WORD}|[{_MARKS}])(\\s*)")
 
 
 def count_words(text: str) -> int:
-    """Words without punctuation; where words are not spaced, every character is one."""
+    """Count the words, without punctuation. In scripts without spaces every character counts as a word."""
     return len(_WORDS.findall(text))
 
 

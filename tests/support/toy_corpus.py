@@ -7,7 +7,7 @@ ZAHLEN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "a
 
 
 def corpus(lines: int, first: int = 0) -> tuple[str, str]:
-    """Distinct pairs: numbers spelt digit by digit."""
+    """Distinct pairs: numbers spelled digit by digit."""
     numbers = range(first, first + lines)
     english = "".join(" ".join(NUMBERS[int(d)] for d in str(n)) + ".\n" for n in numbers)
     german = "".join(" ".join(ZAHLEN[int(d)] for d in str(n)) + ".\n" for n in numbers)

@@ -1,4 +1,4 @@
-"""The line contract of text.py, against `wc -l`, Python's codecs and the compressors' own command lines."""
+"""The rules for lines (text/lines.py), compared with `wc -l`, the codecs of Python and the compressors."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ LINES = [
 
 @pytest.mark.parametrize(("data", "lines"), LINES)
 @pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
-def test_lines(write, monkeypatch, data, lines, block):
-    monkeypatch.setattr(text, "BLOCK", block)  # wherever blocks end, the lines are the same
+def test_only_lf_ends_a_line(write, monkeypatch, data, lines, block):
+    monkeypatch.setattr(text, "BLOCK", block)  # the lines do not depend on where blocks end
     assert list(read_lines(write("x", data))) == lines
 
 
@@ -48,8 +48,8 @@ def test_a_million_character_line_is_one_line(write):
 
 
 @given(st.binary().filter(lambda data: b"\0" not in data))
-def test_line_count_is_that_of_wc(data):
-    """For what is UTF-8: wc counts LFs, and an unended last line is one more."""
+def test_line_count_equals_wc(data):
+    """For valid UTF-8: wc counts LFs; a last line without LF is one more."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ COMPRESSED = {
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-def test_compressed(write, suffix):
+def test_compressed_files_are_read(write, suffix):
     data = "".join(f"line {number} é\n" for number in range(50_000)).encode()
     compress = COMPRESSED[suffix]
     assert list(read_lines(write("x" + suffix, compress(data)))) == data.decode().split("\n")[:-1]
@@ -84,15 +84,15 @@ def test_compressed(write, suffix):
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_truncated(write, suffix, share):
+def test_truncated_compressed_files_are_refused(write, suffix, share):
     data = COMPRESSED[suffix](bytes(range(32, 127)) * 2000 + b"\n")
-    with pytest.raises(NmtError, match=r"cut off|not a sound"):
+    with pytest.raises(NmtError, match=r"cut off|not a valid"):
         list(read_lines(write("x" + suffix, data[: int(len(data) * share)])))
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-def test_not_compressed_at_all(write, suffix):
-    with pytest.raises(NmtError, match=f"not a sound {suffix} file"):
+def test_plain_text_with_a_compressed_ending_is_refused(write, suffix):
+    with pytest.raises(NmtError, match=f"not a valid {suffix} file"):
         list(read_lines(write("x" + suffix, b"plain text\n" * 100)))
 
 
@@ -119,7 +119,7 @@ def test_bad_bytes_are_located(write, monkeypatch, data, message, block):
     assert caught.value.hint
 
 
-def test_a_missing_file_names_its_neighbours(write, tmp_path):
+def test_error_of_a_missing_file_names_similar_files(write, tmp_path):
     write("train.en.gz", b"")
     with pytest.raises(NmtError, match="there is no file") as caught:
         list(read_lines(tmp_path / "train.en"))
@@ -132,7 +132,7 @@ def test_tsv_has_two_columns(line):
         split_tsv(line, Path("x.tsv"), 7)
 
 
-def test_tsv_columns():
+def test_tsv_line_is_split_at_the_tab():
     assert split_tsv("a b\tc d", Path("x.tsv"), 1) == ("a b", "c d")
 
 
@@ -140,7 +140,7 @@ BLANK = ["", " ", "\t", "\u200b", "\u00a0\u3000", "\ufeff", "\u2060 \u200d", "\u
 
 
 @pytest.mark.parametrize("line", BLANK)
-def test_blank(line):
+def test_invisible_text_is_blank(line):
     assert is_blank(line)
     assert not is_blank(line + "x" + line)
 
@@ -161,7 +161,7 @@ def test_normalize(form, given, expected):
 
 
 @given(st.text())
-def test_one_line_is_one_line(given_text):
+def test_one_line_removes_all_line_ends(given_text):
     line = one_line(given_text)
     assert len(line.splitlines()) <= 1
     assert not any(unicodedata.category(character) == "Cc" for character in line)
