@@ -35,7 +35,7 @@ def assert_drawn_from(counts: Counter, probs: dict, draws: int) -> None:
 
 
 def test_samples_follow_the_probabilities_of_the_model(network):
-    draws = 4000
+    draws = 1500
     options = SearchOptions(sample=True, n_best=draws, max_ratio=0.0, max_extra=3)
     (samples,) = search([network], SRC[1:2, :2], options)
     probs = {}
@@ -53,7 +53,7 @@ def test_samples_follow_the_probabilities_of_the_model(network):
 )
 def test_temperature_top_k_and_top_p(temperature, top_k, top_p):
     """Compare the first token with the definition of the options, written with lists."""
-    model, draws = make("pre", 4), 4000
+    model, draws = make("pre", 4), 1500
     options = SearchOptions(
         sample=True, n_best=draws, temperature=temperature, top_k=top_k, top_p=top_p, max_ratio=0, max_extra=2
     )
