@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from nmt_cli.model.dropout import dropout
 
-# Linear layers that hold several matrices in one, and their number: one large matrix product is faster than several.
+# The linear layers that fuse several matrices into one, and the number of these matrices. One large matrix product is
+# faster than several small ones.
 FUSED = {"qkv": 3, "keys_values": 2}
 
 
@@ -26,7 +27,7 @@ def attend(
     """query (B,T,H,D/H), key and value (B,S,H,D/H) -> context (B,T,D), and weights (B,H,T,S) if needed.
 
     `mask` broadcasts to (B,H,T,S). A query sees the positions where the mask is True. PyTorch's fused kernel does not
-    return the weights, and on a CPU its dropout is slow, so both cases are computed step by step.
+    return the weights, and its dropout is slow on a CPU. In these two cases attention is computed step by step.
     """
     query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if not need_weights and (not dropout_rate or query.device.type != "cpu"):

@@ -61,7 +61,8 @@ class Seq2Seq(nn.Module):
     def move(self, state: Tensors, rows: Tensor) -> Tensors:
         """The state of the hypotheses rows (B,K): hypothesis k of sentence b continues row rows[b,k].
 
-        All rows of a sentence must be rows of one sentence. Sentences may leave, but they stay in order.
+        The rows rows[b] must all belong to one sentence of the given state. Sentences may leave, and the others stay in
+        order.
         """
         return select(state, rows.flatten())
 
@@ -90,7 +91,7 @@ class Seq2Seq(nn.Module):
         return None
 
     def uses_per_token(self, name: str) -> tuple[float, float]:
-        """How many times the parameter is multiplied for each source token and for each target token, to count FLOPs.
+        """How often each source token and each target token is multiplied by the parameter, for the count of FLOPs.
 
         The count of FLOPs does not ask for embeddings and positions, which are table lookups, nor for `output_weight`,
         which is used once per target token in every family.

@@ -18,7 +18,7 @@ GROWTH = 16  # the number of steps for which each copy makes room
 
 
 def move(state: Tensors, rows: Tensor) -> Tensors:
-    """The same as Seq2Seq.move."""
+    """Seq2Seq.move for a state with a cache."""
     cache = state["cache"]
     if len(rows) < len(cache):  # sentences have left
         cache = cache.index_select(0, rows[:, 0] // (len(state["seen"]) // len(cache)))

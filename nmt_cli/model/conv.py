@@ -75,7 +75,7 @@ class Conv(EmbeddingSeq2Seq):
         for name, module in self.named_modules():
             match module:
                 case nn.Linear(bias=None):
-                    nn.init.normal_(module.weight, std=0.1)  # the output: like an embedding, as if tied
+                    nn.init.normal_(module.weight, std=0.1)  # the output layer, initialized like an embedding
                 case nn.Linear():
                     gain = 4 * (1 - self.dropout_rate) if name.endswith("linear") else 1.0
                     nn.init.normal_(module.weight, std=math.sqrt(gain / module.in_features))

@@ -2,8 +2,8 @@
 
 The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted.
 
-Attention is causal, so the source does not depend on the target. The target uses the keys and values of the source in
-every layer and nothing else of it. These keys and values are computed once per sentence: they are the memory.
+Attention is causal, so the source does not depend on the target. In every layer, the target reads only the keys and
+values of the source. They are computed once per sentence and form the memory.
 
 Source and target both count positions from 0. A learned vector for each side is added to its positions. So padding
 between source and target changes nothing, and max_positions limits each side, as in the other families.
@@ -32,7 +32,7 @@ class SidePositions(nn.Module):
         super().__init__()
         kind = LearnedPositions if config.positions == "learned" else Sinusoids
         self.table = kind(config.max_positions, config.dim)
-        self.side = nn.Parameter(torch.randn(config.dim))  # the size of a scaled embedding
+        self.side = nn.Parameter(torch.randn(config.dim))  # as large as a scaled embedding
 
     def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
         return self.table(start, stop, like) + self.side

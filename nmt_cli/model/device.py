@@ -40,7 +40,7 @@ class Compute:
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether memory ran out. CUDA has a class for that error; the CPU and MPS only have words for it."""
+    """Whether memory ran out. CUDA raises an error class of its own; on the CPU and MPS only the message tells."""
     message = str(error)
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in message or "out of memory" in message
 
@@ -82,7 +82,7 @@ def choose_precision(wanted: str, device: torch.device) -> tuple[Precision, str]
 
 
 def _claimed_precision(device: torch.device) -> Precision | None:
-    """The precision that is faster than fp32 by the flags of the device; None if there is none."""
+    """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
     if device.type == "cpu":

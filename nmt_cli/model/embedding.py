@@ -1,4 +1,4 @@
-"""The two ends of every family: token embeddings, and a linear output layer.
+"""Token embeddings and the linear output layer, which all families have in common.
 
 Source embedding, target embedding and output are three matrices that can be one (Press and Wolf 2017; Vaswani et al.
 2017, section 3.4).

@@ -8,8 +8,8 @@ from nmt_cli.model.base import Seq2Seq
 def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
     """6 operations for each weight that a token is multiplied with: 2 in the forward pass, 4 in the backward pass.
 
-    Looking up embeddings is free. The products between queries, keys and values are not counted: for sentences they are
-    a few percent.
+    Looking up embeddings is free. The products between queries, keys and values are not counted: for sentences of usual
+    length they are a few percent of the total.
     """
     output = model.output_weight
     per_source = per_target = 0.0

@@ -7,8 +7,8 @@ Luong et al. 2015).
     a_t = tanh(W [c_t; h_t])                            Luong et al., eq. 5; without attention a_t = h_t
     p(y_t) = softmax(E a_t)                             Luong et al., eq. 6
 
-All scores use this order of Luong et al. Since h_t does not depend on c_t, the recurrence computes the whole target in
-one call, except with input feeding.
+All scores use this order of computation, which is that of Luong et al. Since h_t does not depend on c_t, the recurrence
+computes the whole target in one call, except with input feeding.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class Rnn(EmbeddingSeq2Seq):
         self.initialize(dim)
 
     def initialize(self, dim: int) -> None:
-        """Embeddings have about unit length; after scaling by sqrt(D), their elements have unit variance. Matrices by
-        Xavier, each gate by itself. Matrices from state to state are orthogonal, so that gradients neither explode nor
-        vanish. Biases are zero, except that the forget gates of an LSTM begin open (Jozefowicz et al. 2015)."""
+        """Embeddings have about unit length; after scaling by sqrt(D), their elements have unit variance. Each
+        matrix of each gate is initialized by Xavier. Matrices from state to state are orthogonal, so that gradients
+        neither explode nor vanish. Biases are zero, except that the forget gates of an LSTM begin open (Jozefowicz et
+        al. 2015)."""
         for module in self.modules():
             match module:
                 case nn.Embedding():
@@ -87,10 +88,10 @@ class Rnn(EmbeddingSeq2Seq):
                 case nn.RNNBase():
                     initialize_recurrence(module)
         if self.output is not None:
-            nn.init.normal_(self.output.weight, std=dim**-0.5)  # like an embedding, as if tied
+            nn.init.normal_(self.output.weight, std=dim**-0.5)  # the output layer, initialized like an embedding
 
     def uses_per_token(self, name: str) -> tuple[float, float]:
-        """The bridge is used once per sentence and counts as 0. A score is used once per head."""
+        """The bridge is used once per sentence and counts as 0. The parameters of a score are used once per head."""
         heads = self.attention.heads if self.attention is not None else 0
         if name.startswith("bridge"):
             return 0.0, 0.0

@@ -120,7 +120,7 @@ class Location(Score):
     There are model.location_size vectors w_s. Positions beyond them are ignored, as in the paper.
     """
 
-    IGNORED = -1e4  # finite, so that a window of only ignored positions still has a softmax
+    IGNORED = -1e4  # finite, because the softmax of a window with -inf only would be NaN
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__()

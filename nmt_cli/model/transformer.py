@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017). Every key of recipe.Transformer is a choice that the model offers."""
+"""The Transformer (Vaswani et al. 2017). The keys of recipe.Transformer are its options."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class FeedForward(nn.Module):
         self.dropout_rate = config.ff_dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        # With x as one matrix, ReLU can overwrite the result of `inner`. Autograd would copy a view.
+        # x becomes one matrix, so that the result of `inner` is not a view and ReLU can overwrite it. Autograd would
+        # copy a view first.
         hidden = self.activation(self.inner(x.flatten(0, -2)))
         return self.outer(dropout(hidden, self.dropout_rate if self.training else 0.0)).view(x.shape)
 
@@ -150,12 +151,12 @@ class DecoderLayer(nn.Module):
 
 
 def initialize(model: nn.Module, dim: int) -> None:
-    """Matrices by Xavier, each matrix of a fused layer by itself. Embeddings have about unit length; after scaling by
-    sqrt(D), their elements have unit variance. Biases are zero."""
+    """Each matrix is initialized by Xavier, also each of those that a fused layer holds. Embeddings have about unit
+    length; after scaling by sqrt(D), their elements have unit variance. Biases are zero."""
     for name, module in model.named_modules():
         match module:
             case nn.Linear(bias=None):
-                nn.init.normal_(module.weight, std=dim**-0.5)  # the output: like an embedding, as if tied
+                nn.init.normal_(module.weight, std=dim**-0.5)  # the output layer, initialized like an embedding
             case nn.Linear():
                 for matrix in module.weight.chunk(FUSED.get(name.rpartition(".")[2], 1)):
                     nn.init.xavier_uniform_(matrix)
@@ -187,7 +188,7 @@ class Transformer(EmbeddingSeq2Seq):
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each decoder layer (B,S,2D), and a mask (B,1,1,S) if there is padding.
 
-        On a GPU, and for a compiler, there is always a mask: to ask whether there is padding costs more than the mask.
+        On a GPU and under torch.compile there is always a mask, because checking for padding costs more than the mask.
         """
         memory: Tensors = {}
         mask = None
@@ -230,7 +231,8 @@ class Transformer(EmbeddingSeq2Seq):
         position = int(state["position"][0])
         past, seen = cache.make_room(state, len(prev))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
-        # With as many slots as steps, each sentence always had one hypothesis, which sees all slots: no mask is needed.
+        # If there are as many slots as steps, each sentence has had one hypothesis in every step. This hypothesis sees
+        # all slots, so no mask is needed.
         visible = None if seen.size(1) == position + 1 else seen.view(len(past), 1, -1, seen.size(1))
         x, weights = self.run_decoder(x, memory, past[:, :, : seen.size(1)], visible, attention)
         if weights is not None:  # (B,L,H,K,S) -> (B*K,L,H,S)
