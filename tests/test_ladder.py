@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import re
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from support.checks import assert_user_error
@@ -153,3 +156,17 @@ def test_a_rung_that_does_not_fit_the_data(tmp_path):
     corpus = load_recipe(None, {"vocab.joint": False, "model.tie": "none"})
     with pytest.raises(NmtError, match=r"the rung demo-conv does not fit the data .*: model\.tie"):
         rung_recipe("demo-conv", corpus, {}, tmp_path)
+
+
+def test_docs_name_code_that_exists():
+    """The lines "- code: `Rnn.encode` ... in `nmt_cli/model/rnn.py`" of docs/ladder.md."""
+    root = Path(__file__).parents[1]
+    text = (root / "docs/ladder.md").read_text(encoding="utf-8")
+    checked = 0
+    for entry in re.findall(r"^- code: (.*?)\n- ", text, re.M | re.S):
+        for names, file in re.findall(r"(.*?)\bin\s+`(nmt_cli/\S+\.py)`", entry, re.S):
+            module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+            for name in re.findall(r"`([\w.]+)`", names):
+                assert operator.attrgetter(name)(module), name
+                checked += 1
+    assert checked >= 18

@@ -76,16 +76,16 @@ def inspect(
 ) -> None:
     """Look into a model: its parts, its attention, its beam search.
 
-    --show chooses what to show, --format and --out choose how and where. Every other option belongs to some of the
-    views of --show, and the other views refuse it.
+    --show chooses what to show, --format and --out choose how and where.
+    Every other option belongs to some views of --show; the others refuse it.
 
     \b
-    nmt inspect MODEL                                       parts and training
-    nmt inspect MODEL "I like the green cat."               translation and attention
-    nmt inspect MODEL "I like the green cat." --show heads  every head of one layer
-    nmt inspect MODEL "I like the green cat." --show beam   the search as a tree
-    nmt inspect MODEL "I like the green cat." --format html --out page.html
-    nmt inspect RECIPE --show schedule                      the learning rate
+    nmt inspect MODEL                               parts and training
+    nmt inspect MODEL "I like cats."                translation and attention
+    nmt inspect MODEL "I like cats." --show heads   every head of one layer
+    nmt inspect MODEL "I like cats." --show beam    the search as a tree
+    nmt inspect MODEL "I like cats." --format html --out page.html
+    nmt inspect RECIPE --show schedule              the learning rate
     """
     view = show or ("model" if text is None else "attention")
     _check_options(

@@ -18,8 +18,10 @@ def ladder(
         str, typer.Option(help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md.")
     ] = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
-    minutes: Annotated[float, typer.Option(min=0, help="Training time of each rung. Default: 1.")] = 0.0,
-    flops: Annotated[float, typer.Option(min=0, help="Training FLOPs of each rung, instead of --minutes.")] = 0.0,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Training time of each rung. Default: 1.")] = None,
+    flops: Annotated[
+        float | None, typer.Option(min=0, help="Training FLOPs of each rung, instead of --minutes.")
+    ] = None,
     lines: Annotated[int, typer.Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
     sentence: Annotated[
         str, typer.Option(help="Draw the attention of this sentence for each rung.")
@@ -30,8 +32,9 @@ def ladder(
 ) -> None:
     """Train an RNN, attention, convolutions and Transformers under one budget, and compare them.
 
-    A rung is a recipe. --set changes a key of every rung. The same command continues after an interruption; a
-    finished rung is trained again only with --force.
+    A rung is a recipe. --set changes a key of every rung.
+    The same command continues after an interruption.
+    A finished rung is trained again only with --force.
 
     \b
     nmt demo && nmt prepare demo && nmt ladder
@@ -58,7 +61,7 @@ def ladder(
     of_rungs = {key: value for key, value in changes.items() if key not in of_data}
     budget = {
         "train.minutes": 0 if flops else minutes or 1,
-        "train.flops": flops,
+        "train.flops": flops or 0,
         "train.steps": 0,
         "train.patience": 0,
     }

@@ -30,5 +30,5 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="dim")
     table.add_column()
     for name, text in rows:
-        table.add_row(name, Text(text, style="" if name else "dim"))
+        table.add_row(name, Text(text, style="" if name else "dim", overflow="fold"))
     return table

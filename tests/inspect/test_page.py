@@ -104,7 +104,7 @@ def test_the_page_in_a_browser(browser, trained, tmp_path):
         page.focus(control)
         page.keyboard.press("ArrowDown")
     assert said().startswith(attends_to(3, result.mean("cross", 1, 1)))
-    assert page.locator("#look").inner_text().startswith("This head: previous ")
+    assert re.match(r"This head: \d+% to the previous word, ", page.locator("#summary").inner_text())
     page.focus("#kind")
     page.keyboard.press("ArrowDown")
     assert page.input_value("#kind") == "encoder"
