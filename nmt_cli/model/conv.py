@@ -93,10 +93,10 @@ class Conv(EmbeddingSeq2Seq):
         """memory: keys (B,S,D), values (B,S,D), to which the embeddings are added (eq. 2), and a mask (B,S)."""
         mask = src != PAD
         x = embedded = self.embed(src, self.source_table, self.source_positions, keep)
-        side = self.kernel // 2
+        margin = self.kernel // 2
         for layer in self.encoder:
             # PAD tokens are zeros here, like the positions beyond the ends of a sentence.
-            y = F.pad(self.drop_out(x) * mask[..., None], (0, 0, side, side))
+            y = F.pad(self.drop_out(x) * mask[..., None], (0, 0, margin, margin))
             x = (layer(y) + x) * SQRT_HALF
         # Attention to m words averages m values, which divides the variance by m. The factor m * sqrt(1/m) = sqrt(m)
         # restores the variance (section 3.4).

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from nmt_cli.model import cache
 from nmt_cli.model.base import Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
-from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialize
+from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialize, padding_mask
 from nmt_cli.recipe import schema as recipe
-from nmt_cli.text.vocab import PAD
 
 
 class SidePositions(nn.Module):
@@ -99,10 +98,9 @@ class DecoderOnly(EmbeddingSeq2Seq):
         return self.source_positions.table(0, length, self.target_embedding.weight)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
-        """memory: the keys and values of each layer (B,S,2D), and a mask (B,1,1,S) as in Transformer.encode."""
-        memory: Tensors = {}
-        if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
-            memory["mask"] = (src != PAD)[:, None, None]
+        """memory: the keys and values of each layer (B,S,2D), and the padding mask (B,1,1,S) if there is one."""
+        mask = padding_mask(src)
+        memory: Tensors = {} if mask is None else {"mask": mask}
         x = self.embed(src, self.source_table, self.source_positions, keep)
         weights: list[Tensor] = []
         for i, layer in enumerate(self.layers):

@@ -2,7 +2,7 @@
 
 A score says how well a query q, a state of the decoder, matches a key k, a state of the encoder. A score implements
 `Score.keys` and `Score.forward`. Window, mask, softmax and context are the same for all scores. All heads share the
-parameters of the score; heads differ by their projections. d = D/H is the width of a head, S the length of the source.
+parameters of the score; heads differ by their projections. d = D/H is the width of a head.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Perceptron(Score):
 
 
 class Location(Score):
-    """w_s . q for the key at position s, whatever that key is (Luong et al. 2015, eq. 8)
+    """w_s . q for position s; the key itself is not used (Luong et al. 2015, eq. 8)
 
     There are model.location_size vectors w_s. Positions beyond them are ignored, as in the paper.
     """

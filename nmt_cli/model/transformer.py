@@ -28,6 +28,16 @@ def sinusoids(length: int, dim: int) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
+def padding_mask(src: Tensor) -> Tensor | None:
+    """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding.
+
+    On a GPU and under torch.compile there is always a mask, because checking for padding costs more than the mask.
+    """
+    if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
+        return (src != PAD)[:, None, None]
+    return None
+
+
 class Sinusoids(nn.Module):
     """Positions by formula. The table is not a buffer, because it is not saved and grows with the longest sentence."""
 
@@ -50,7 +60,8 @@ class LearnedPositions(nn.Embedding):
         if stop > self.num_embeddings:
             raise NmtError(
                 f"a sentence of {stop} pieces is longer than the {self.num_embeddings} positions of the model",
-                'split the sentence, or train with a larger model.max_positions or with model.positions = "sinusoidal"',
+                "split the sentence, or train with a larger model.max_positions; "
+                'a Transformer has no limit with model.positions = "sinusoidal"',
             )
         return self.weight[start:stop]
 
@@ -72,7 +83,7 @@ class Residual(nn.Module):
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
-        """x and the output of the part -> the sum of both."""
+        """x and the output of the part -> the sum of both, normalized if post-norm."""
         x = dropout(output, self.dropout_rate if self.training else 0.0, residual=x)
         return x if self.pre else self.norm(x)
 
@@ -186,14 +197,9 @@ class Transformer(EmbeddingSeq2Seq):
         return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
-        """memory: the keys and values of each decoder layer (B,S,2D), and a mask (B,1,1,S) if there is padding.
-
-        On a GPU and under torch.compile there is always a mask, because checking for padding costs more than the mask.
-        """
-        memory: Tensors = {}
-        mask = None
-        if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
-            mask = memory["mask"] = (src != PAD)[:, None, None]
+        """memory: the keys and values of each decoder layer (B,S,2D), and the mask of `padding_mask` if there is one."""
+        mask = padding_mask(src)
+        memory: Tensors = {} if mask is None else {"mask": mask}
         x = self.embed(src, self.source_table, self.source_positions, keep)
         weights = []
         for layer in self.encoder:
