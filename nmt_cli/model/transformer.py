@@ -197,7 +197,7 @@ class Transformer(EmbeddingSeq2Seq):
         return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
-        """memory: the keys and values of each decoder layer (B,S,2D), and the mask of `padding_mask` if there is one."""
+        """memory: the keys and values of each decoder layer (B,S,2D), and the padding mask unless it is None."""
         mask = padding_mask(src)
         memory: Tensors = {} if mask is None else {"mask": mask}
         x = self.embed(src, self.source_table, self.source_positions, keep)
