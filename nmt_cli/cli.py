@@ -100,8 +100,8 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         code = _CLOSED_PIPE
-    except SystemExit as exit:  # rich and Typer call sys.exit when stdout is a closed pipe
-        code = _CLOSED_PIPE if isinstance(exit.__context__, BrokenPipeError) else int(exit.code or 0)
+    except SystemExit as error:  # rich and Typer call sys.exit when stdout is a closed pipe
+        code = _CLOSED_PIPE if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except MemoryError:
         code = _print_error("out of memory", "close other programs, or make batches or blocks smaller")
     except OSError as error:
