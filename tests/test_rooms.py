@@ -138,7 +138,9 @@ def internal_name(full_name: str) -> str:
 
 
 ALL_IMPORTS = [
-    found for module, path in MODULES.items() for found in imports_of(module, path, path.read_text(encoding="utf-8"))
+    statement
+    for module, path in MODULES.items()
+    for statement in imports_of(module, path, path.read_text(encoding="utf-8"))
 ]
 
 
@@ -146,24 +148,28 @@ def allows(entries: tuple[str, ...], module: str) -> bool:
     return module in entries or module.split(".")[0] in entries
 
 
-def is_violation(found: Import) -> bool:
-    room = found.module.split(".")[0]
-    if found.is_torch:
-        lazily = found.inside_function and allows(TORCH_INSIDE_FUNCTIONS, found.module)
-        return not allows(TORCH, found.module) and not lazily
-    return found.internal and not allows((room, "errors", *MAY_IMPORT.get(room, ())), found.imported)
+def is_violation(statement: Import) -> bool:
+    room = statement.module.split(".")[0]
+    if statement.is_torch:
+        lazily = statement.inside_function and allows(TORCH_INSIDE_FUNCTIONS, statement.module)
+        return not allows(TORCH, statement.module) and not lazily
+    return statement.internal and not allows((room, "errors", *MAY_IMPORT.get(room, ())), statement.imported)
 
 
 def loads_torch(module: str, visited: set[str]) -> list[Import]:
     """The chain of imports by which loading the module loads torch; empty where loading it does not."""
     visited.add(module)
-    for found in ALL_IMPORTS:
-        if found.module != module or found.inside_function:
+    for statement in ALL_IMPORTS:
+        if statement.module != module or statement.inside_function:
             continue
-        if found.is_torch:
-            return [found]
-        if found.internal and found.imported not in visited and (rest := loads_torch(found.imported, visited)):
-            return [found, *rest]
+        if statement.is_torch:
+            return [statement]
+        if (
+            statement.internal
+            and statement.imported not in visited
+            and (rest := loads_torch(statement.imported, visited))
+        ):
+            return [statement, *rest]
     return []
 
 
@@ -172,21 +178,24 @@ def test_every_module_is_in_a_room_of_the_table():
 
 
 def test_rooms_import_only_what_the_table_allows():
-    violations = [found for found in ALL_IMPORTS if is_violation(found)]
-    known = {(found.path.relative_to(ROOT / "nmt_cli").as_posix(), found.imported): found for found in violations}
-    new = [str(found) for key, found in known.items() if key not in KNOWN_VIOLATIONS]
+    violations = [statement for statement in ALL_IMPORTS if is_violation(statement)]
+    known = {
+        (statement.path.relative_to(ROOT / "nmt_cli").as_posix(), statement.imported): statement
+        for statement in violations
+    }
+    new = [str(statement) for key, statement in known.items() if key not in KNOWN_VIOLATIONS]
     assert not new, "\n" + "\n".join(new)
     gone = KNOWN_VIOLATIONS - known.keys()
     assert not gone, f"remove these from KNOWN_VIOLATIONS, they are gone: {gone}"
 
 
 def test_nobody_imports_the_commands_or_the_ladder():
-    """KNOWN_VIOLATIONS has no say here. The command line itself imports the commands, and nmt ladder the ladder."""
-    for found in ALL_IMPORTS:
-        room, imported = found.module.split(".")[0], found.imported.split(".")[0]
-        if found.internal:
-            assert imported != "commands" or room in ("commands", "cli"), str(found)
-            assert imported != "ladder" or room in ("ladder", "commands"), str(found)
+    """There are two exceptions: cli.py imports the commands, and the command `nmt ladder` imports the ladder."""
+    for statement in ALL_IMPORTS:
+        room, imported = statement.module.split(".")[0], statement.imported.split(".")[0]
+        if statement.internal:
+            assert imported != "commands" or room in ("commands", "cli"), str(statement)
+            assert imported != "ladder" or room in ("ladder", "commands"), str(statement)
 
 
 def test_modules_without_torch_do_not_load_it_through_others():
@@ -194,7 +203,9 @@ def test_modules_without_torch_do_not_load_it_through_others():
     chains = {module: loads_torch(module, set()) for module in MODULES if not allows(TORCH, module)}
     loaders = {module for module, chain in chains.items() if chain}
     new = [
-        " -> ".join([*(f"{found.path.relative_to(ROOT)}:{found.line}" for found in chains[module]), "torch"])
+        " -> ".join(
+            [*(f"{statement.path.relative_to(ROOT)}:{statement.line}" for statement in chains[module]), "torch"]
+        )
         for module in sorted(loaders - KNOWN_TORCH_LOADERS)
     ]
     assert not new, "\n" + "\n".join(new)
@@ -204,21 +215,21 @@ def test_modules_without_torch_do_not_load_it_through_others():
 
 def test_no_cycles_between_modules():
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for found in ALL_IMPORTS:
-        if found.internal:
-            graph[found.module].add(found.imported)
+    for statement in ALL_IMPORTS:
+        if statement.internal:
+            graph[statement.module].add(statement.imported)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError("imports go in a circle: " + " <- ".join(error.args[1])) from None
 
 
-def test_a_violation_is_found_with_its_line():
-    """The checks above would pass if nothing were ever found."""
+def test_violation_is_reported_with_its_line():
+    """Without this test, the checks above would also pass if they read no imports at all."""
     source = '"""A module of text/."""\n\nfrom nmt_cli.text import lines\n\n\ndef f():\n    import torch.nn as nn\n'
     source += "    from nmt_cli.model.base import Seq2Seq\n    from nmt_cli import __version__\n"
     path = ROOT / "nmt_cli/text/words.py"
-    assert [str(found) for found in imports_of("text.words", path, source) if is_violation(found)] == [
+    assert [str(statement) for statement in imports_of("text.words", path, source) if is_violation(statement)] == [
         "nmt_cli/text/words.py:7: module text.words may not import torch.nn",
         "nmt_cli/text/words.py:8: module text.words may not import model.base",
     ]
