@@ -49,7 +49,7 @@ MARKUP = ":smile:[bold]a[/x]"
         ["score", "b.de", "--ref", "b.de", "--metrics", "NAME"],
         ["inspect", "NAME"],
         ["inspect", "NAME", "a sentence"],
-        ["inspect", "NAME", "--schedule"],
+        ["inspect", "NAME", "--show", "schedule"],
         ["export", "NAME", "--to", "hf", "--out", "out"],
         ["recipes", "NAME"],
         ["ladder", "NAME"],

@@ -29,7 +29,7 @@ def test_shipped_recipes_load_and_build(name):
 
 def test_the_docs_list_the_keys_as_they_are():
     docs = Path(__file__).parents[2] / "docs" / "recipe.md"
-    assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: python -m nmt_cli.recipe.help docs/recipe.md"
+    assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: make docs"
 
 
 def test_defaults_need_no_file():
