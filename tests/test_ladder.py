@@ -138,7 +138,8 @@ def test_every_shipped_rung_trains_on_the_data_of_the_corpus(tmp_path):
     ("options", "message"),
     [
         (["--rungs", "demo-rnn,lstm"], "there is no recipe lstm"),
-        (["--minutes", 1, "--flops", 1e9], "--minutes and --flops exclude each other"),
+        (["--minutes", 1, "--flops", 1e9], "each rung needs one budget"),
+        (["--minutes", 0], "each rung needs one budget"),
         (["--rungs", "demo-rnn,demo-rnn"], "two rungs would share the folder ladder/demo-rnn"),
         (["--sentence", " "], "--sentence is empty"),
         (["--out", "data"], "must be separate folders"),

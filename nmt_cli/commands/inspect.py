@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nmt_cli.commands.options import Force, Overrides
+from nmt_cli.commands.options import Force, Overrides, open_recipe
+from nmt_cli.errors import NmtError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,10 +98,10 @@ def inspect(
             "--set": overrides, "--ascii": ascii_only, f"--format {form}": form != "text",
         },
     )  # fmt: skip
-    from nmt_cli.errors import NmtError
     from nmt_cli.files import check_overwrite, replace_file
     from nmt_cli.terminal.console import messages, output
     from nmt_cli.terminal.heatmap import ink_of
+    from nmt_cli.terminal.plot import to_ascii
 
     if out is not None:
         check_overwrite(out, force)
@@ -111,11 +112,9 @@ def inspect(
     result: str | RenderableType
     if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
-        from nmt_cli.commands.options import open_recipe
 
         result = rate_curve(open_recipe(model, overrides), min(72, width))
     elif view == "positions":
-        from nmt_cli.commands.options import open_recipe
         from nmt_cli.inspect.positions import position_table, show_positions
 
         result = show_positions(position_table(open_recipe(model, overrides), Path(model)), width, ink)
@@ -136,14 +135,8 @@ def inspect(
         from nmt_cli.inspect.draw import as_json, html_page, show_attention, show_heads
         from nmt_cli.text.alignment import pharaoh
 
-        weights = attention(
-            model,
-            _sentence(text),
-            None if target is None else _utf8(target),
-            beam_size=beam_size,
-            pieces=pieces,
-            special=special,
-        )
+        target = None if target is None else _utf8(target)
+        weights = attention(model, _sentence(text), target, beam_size=beam_size, pieces=pieces, special=special)
         if form == "html":
             result = html_page(weights)
         elif form == "json":
@@ -157,8 +150,6 @@ def inspect(
 
     shown = _rendered(result, colors=out is None and sys.stdout.isatty())
     if form == "text" and ink == "ascii":
-        from nmt_cli.terminal.plot import to_ascii
-
         shown = to_ascii(shown)
     if out is None:
         typer.echo(shown, nl=False)
@@ -169,8 +160,6 @@ def inspect(
 
 def _check_options(view: str, form: str, options: dict[str, object]) -> None:
     """Refuse an option that would change nothing."""
-    from nmt_cli.errors import NmtError
-
     for name, given in options.items():
         views, formats = _VIEWS.get(name, (view,)), _FORMATS.get(name, (form,))
         if given and view not in views:
@@ -187,7 +176,6 @@ def _check_options(view: str, form: str, options: dict[str, object]) -> None:
 
 def _sentence(text: str) -> str:
     """TEXT, or the only line of standard input."""
-    from nmt_cli.errors import NmtError
     from nmt_cli.text.lines import STDIN, read_lines
 
     if text != "-":
@@ -200,8 +188,6 @@ def _sentence(text: str) -> str:
 
 def _utf8(argument: str) -> str:
     """Refuse bytes that are not UTF-8: Python turns them into lone surrogates."""
-    from nmt_cli.errors import NmtError
-
     if any("\ud800" <= character <= "\udfff" for character in argument):
         raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
     return argument

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nmt_cli.commands.options import Force, Overrides
+from nmt_cli.errors import NmtError
 
 
 def ladder(
@@ -41,7 +42,6 @@ def ladder(
     nmt ladder data/en-de --minutes 10 --set model.dropout=0.3
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
     """
-    from nmt_cli.errors import NmtError
     from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
     from nmt_cli.recipe.help import first_comment
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
@@ -51,22 +51,19 @@ def ladder(
     from nmt_cli.training.screen import TrainingScreen
     from nmt_cli.training.trainer import train
 
-    if minutes and flops:
-        raise NmtError("--minutes and --flops exclude each other", "give one of them")
+    minutes = 1.0 if minutes is None and not flops else minutes
+    if bool(minutes) == bool(flops):
+        raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
     if is_blank(sentence):
         raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
     names = [name.strip() for name in rungs.split(",") if name.strip()] or list(SHIPPED)
     changes = parse_overrides(overrides or [])
     of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
     of_rungs = {key: value for key, value in changes.items() if key not in of_data}
-    budget = {
-        "train.minutes": 0 if flops else minutes or 1,
-        "train.flops": flops or 0,
-        "train.steps": 0,
-        "train.patience": 0,
-    }
+    budget = {f"train.{limit}": 0.0 for limit in ("steps", "epochs", "tokens", "patience")}
+    budget |= {"train.minutes": minutes or 0.0, "train.flops": flops or 0.0}
     corpus = load_recipe(find_recipe(data), of_data)
-    recipes = [rung_recipe(name, corpus, {**of_rungs, **budget}, out) for name in names]
+    recipes = [rung_recipe(name, corpus, {**budget, **of_rungs}, out) for name in names]
     folders = [recipe.run_folder for recipe in recipes]
     if twice := [folder for folder in folders if folders.count(folder) > 1]:
         raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
@@ -86,7 +83,4 @@ def ladder(
     console = output()
     test = measured[0][1]
     console.print(show([rung for rung, _ in measured], test, sentence, console.width, ink_of(console, ascii_only)))
-    messages().print(
-        f"\nnext: nmt inspect {out / recipes[-1].name} and nmt translate {out / recipes[-1].name}",
-        soft_wrap=True,
-    )
+    messages().print(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Plots in characters, against what a person would draw."""
+"""Plots in characters, against drawings made by hand."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from nmt_cli.terminal.plot import bar, bins, curve, framed
 @pytest.mark.parametrize(
     ("value", "drawn"), [(0, ""), (-1, ""), (8, "████"), (4, "██"), (1, "▌"), (3, "█▌"), (0.01, "▏"), (0.25, "▏")]
 )
-def test_bar(value, drawn):
+def test_bar_is_exact_to_an_eighth(value, drawn):
     assert bar(value, 8, 4) == drawn
 
 
-def test_a_rising_curve():
+def test_curve_rises_with_its_values():
     assert curve([0, 1, 2, 3, 4], 5, 1) == [" ▂▄▆█"]
     assert curve([0, 4], 2, 2) == [" █", " █"]
     assert curve([5, 5], 4, 1, low=0.0) == ["████"]
     assert curve([], 5, 2) == []
 
 
-def test_a_few_values_fill_the_width():
+def test_curve_repeats_values_to_fill_the_width():
     assert curve([0, 1], 6, 1) == ["   ███"]
 
 
-def test_frame():
-    drawn = framed([0, 2, 4], 7, 2, "a", "b", "{:.0f}").split("\n")  # 0, 2, 2, 4 in the four columns that are left
+def test_framed_curve_has_labels():
+    drawn = framed([0, 2, 4], 7, 2, "a", "b", "{:.0f}").split("\n")  # the curve has four columns: 0, 2, 2, 4
     assert drawn == ["4 │   █", "0 │ ███", "  └────", "   a  b"]
 
 
@@ -38,10 +38,10 @@ def test_frame():
         ([0] * 5 + [995] + [0] * 94 + [5], [(n, n, 995 if n == 5 else 0) for n in range(6)] + [(6, 100, 5)]),
     ],
 )
-def test_bins(histogram, expected):
+def test_bins_have_round_widths_and_a_tail(histogram, expected):
     assert bins(histogram, 10) == expected
 
 
-def test_bins_lose_nothing():
+def test_bins_keep_every_item():
     histogram = [n * n % 17 for n in range(731)]
     assert sum(count for _, _, count in bins(histogram, 10)) == sum(histogram)
