@@ -49,7 +49,7 @@ def ladder(
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
     from nmt_cli.training.screen import TrainingScreen
-    from nmt_cli.training.trainer import train
+    from nmt_cli.training.session import train
 
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):

@@ -42,9 +42,9 @@ def train(
         return
 
     from nmt_cli.training.screen import TrainingScreen
-    from nmt_cli.training.trainer import train as run
+    from nmt_cli.training.session import train as run_training
 
     with TrainingScreen(loaded) as screen:
-        result = run(loaded, start_from, force, screen.watch)
+        result = run_training(loaded, start_from, force, screen.watch)
     if result.signal:
         raise typer.Exit(128 + result.signal)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite
-from nmt_cli.store.model_folder import CTRANSLATE2, CTRANSLATE2_TYPES, find_model
+from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, find_model
 
 
 def export_model(model: Path, to: str, out: Path | None = None, type: str = "float32", force: bool = False) -> Path:
@@ -29,7 +29,7 @@ def export_model(model: Path, to: str, out: Path | None = None, type: str = "flo
         raise NmtError(f"--type {type} is not one of {types}", "float32 is exact, int8 is smallest")
     elif not find_spec("ctranslate2"):
         raise NmtError("CTranslate2 is not installed", "pip install 'nmt-cli[fast]'")
-    folder = (out or find_model(model) / CTRANSLATE2).resolve()  # replace the target of a link, not the link
+    folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     is_export = "config.json" in names and ("model.bin" in names or "source.spm" in names)
     check_overwrite(folder, force, foreign=[] if is_export else names)

@@ -16,6 +16,7 @@ from nmt_cli.model.flops import training_flops
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model
+from nmt_cli.store.run_folder import run_of_model
 from nmt_cli.terminal.history import curves, duration
 from nmt_cli.terminal.plot import bar
 from nmt_cli.terminal.tables import facts, new_table
@@ -53,8 +54,8 @@ def description(path: Path) -> dict[str, Any]:
 
 def _history(path: Path) -> list[dict[str, Any]]:
     """The log of the run that the model lies in. A copy of the model elsewhere has none."""
-    folder = find_model(path)
-    return [to_table(entry) for entry in read_log(folder.parent)] if folder.name == "model" else []
+    run = run_of_model(find_model(path).path)
+    return [to_table(entry) for entry in read_log(run.path)] if run else []
 
 
 def show_description(about: dict[str, Any]) -> RenderableType:

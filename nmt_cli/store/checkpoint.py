@@ -1,11 +1,7 @@
-"""What a run leaves on disk, all of it safetensors, JSON and TOML, and each folder there whole or not at all.
+"""Checkpoints and models on disk: safetensors, JSON and TOML, never pickle.
 
-RUN/recipe.toml                  the resolved recipe
-RUN/vocab/                       the pieces
-RUN/log.jsonl                    every figure
-RUN/checkpoints/step-N/          model.safetensors, optimizer.safetensors, state.json; averaged.safetensors with EMA
-RUN/checkpoints/best, last       links to two of them
-RUN/model/                       all that translation needs (model_folder.py)
+Each folder appears whole or not at all, whenever the process is killed. run_folder.py and model_folder.py know the file
+names.
 """
 
 from __future__ import annotations
@@ -31,147 +27,143 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.model_folder import open_model
+from nmt_cli.store.model_folder import ModelFiles, open_model
+from nmt_cli.store.run_folder import CheckpointFolder, RunFolder
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import Vocab
 
 
 @dataclass
 class State:
-    """Where training stands, apart from tensors."""
+    """How far a training has come, apart from tensors: state.json of a checkpoint."""
 
     step: int = 0
-    position: Position = field(default_factory=Position)
+    position: Position = field(default_factory=Position)  # in the training data
     tokens: int = 0
     source_tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None  # value of the metric
-    yardstick: str = ""  # what it was measured by
+    seconds: float = 0.0  # of training over all sessions
+    best_value: float | None = None  # of the metric
+    best_measure: str = ""  # what best_value was measured by (training/validation.py)
     best_step: int = 0
-    stale: int = 0  # validations since
-    skipped: int = 0  # updates with a non-finite loss
-    splits: int = 1  # micro-batches are cut into so many parts, since memory ran out
-    loss_scale: float = 2.0**16  # of fp16
-    good_steps: int = 0  # since the scale changed
-    validated: int = 0  # the last step that was
-    validated_at: float = 0.0  # ... when, in seconds
-    processes: int = 0  # that shared the work last
+    validations_since_best: int = 0
+    validated_steps: list[int] = field(default_factory=list)  # of the checkpoints that were validated, oldest first
+    last_validation_seconds: float = 0.0  # on the clock of `seconds`
+    skipped: int = 0  # updates with a non-finite loss or gradient
+    splits: int = 1  # parts that a micro-batch is computed in, after memory ran out
+    scaler: dict[str, float] = field(default_factory=dict)  # state of torch.amp.GradScaler, with fp16
+    processes: int = 0  # that shared the batches last
     precision: str = ""
     data: str = ""  # fingerprint of the prepared data
-    origin: str = ""  # the model that it was started from, with --from
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """step-N folders, oldest first."""
-    return sorted((path for path in (run / "checkpoints").glob("step-*") if path.name[5:].isdigit()), key=step_of)
-
-
-def step_of(folder: Path) -> int:
-    return int(folder.name[5:])
+    origin: str = ""  # the model that --from named
+    finished: bool = False  # the budget is used up, and the last weights are validated, averaged and exported
 
 
 def save_checkpoint(
-    run: Path,
+    run: RunFolder,
     model: nn.Module,
     optimizers: list[torch.optim.Optimizer],
-    averaged: dict[str, Tensor] | None,
+    moving_average: dict[str, Tensor] | None,
     state: State,
-) -> Path:
-    folder = run / "checkpoints" / f"step-{state.step}"
-    with new_folder(folder) as aside:
-        save_tensors(_on_cpu(model.state_dict()), aside / "model.safetensors")
-        save_tensors(_optimizer_tensors(model, optimizers), aside / "optimizer.safetensors")
-        if averaged is not None:
-            save_tensors(_on_cpu(averaged), aside / "averaged.safetensors")
-        write_text(aside / "state.json", _json(state))
-    point(run, "last", folder)
-    return folder
+) -> None:
+    folder = run.checkpoint(state.step)
+    with new_folder(folder.path) as temporary:
+        files = CheckpointFolder(temporary)
+        save_tensors(_on_cpu(model.state_dict()), files.weights)
+        save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
+        if moving_average is not None:
+            save_tensors(_on_cpu(moving_average), files.moving_average)
+        write_text(files.state, _json(state))
+    link(run.last, folder)
 
 
-def save_state(run: Path, state: State) -> None:
-    """In the checkpoint of its step, which is there."""
-    replace_file(run / "checkpoints" / f"step-{state.step}" / "state.json", _json(state))
+def save_state(folder: CheckpointFolder, state: State) -> None:
+    """Replace the state of a checkpoint that exists."""
+    replace_file(folder.state, _json(state))
 
 
 def _json(state: State) -> str:
     return json.dumps(asdict(state), indent=1) + "\n"
 
 
-def point(run: Path, name: str, folder: Path) -> None:
-    """checkpoints/best or last -> step-N, in one step. For people alone: some file systems know no links."""
-    link = run / "checkpoints" / name
-    aside = link.with_name(f".{name}.tmp")
+def link(name: Path, folder: CheckpointFolder) -> None:
+    """Point checkpoints/best or checkpoints/last at a checkpoint, in one step.
+
+    nmt itself never reads the links, so a file system without links is not an error.
+    """
+    temporary = name.with_name(f".{name.name}.tmp")
     with suppress(OSError):
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(folder.name)
-        aside.replace(link)
-        sync(link.parent)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(folder.path.name)
+        temporary.replace(name)
+        sync(name.parent)
 
 
-def remove_old(run: Path, validated: list[Path], keep: int, best_step: int) -> None:
-    """All but the last few that were validated, the best and the last."""
-    saved = checkpoints(run)
-    kept = {run / "checkpoints" / f"step-{best_step}", *saved[-1:], *validated[-keep:]}
-    for path in saved:
-        if path not in kept:
-            shutil.rmtree(path)
+def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:
+    """Keep the last `keep` validated checkpoints, the best one and the last one."""
+    saved = run.saved_checkpoints()
+    kept = {state.best_step, *(folder.step for folder in saved[-1:]), *state.validated_steps[-keep:]}
+    for folder in saved:
+        if folder.step not in kept:
+            shutil.rmtree(folder.path)
 
 
-def remove_half_written(run: Path) -> None:
-    """What killed sessions left; the caller holds the run's lock."""
-    for path in (run / "checkpoints").glob(".step-*.tmp-*"):
+def remove_half_written_checkpoints(run: RunFolder) -> None:
+    """Remove what killed sessions left. The caller holds the run's lock."""
+    for path in run.half_written_checkpoints():
         shutil.rmtree(path, ignore_errors=True)
 
 
-def load_state(folder: Path) -> State:
-    table = read_json(folder / "state.json", "the checkpoint's")
+def load_state(folder: CheckpointFolder) -> State:
+    table = read_json(folder.state, "the checkpoint's")
     try:
-        place = table["position"]
-        position = Position(place["epoch"], place["pool"], place["index"])  # an older version knew no pools
-        return State(**{**table, "position": position})
+        return State(**{**table, "position": Position(**table["position"])})
     except (TypeError, KeyError) as error:
-        raise NmtError(f"{folder / 'state.json'} is of another version of nmt: {error}", "start a new run") from None
+        raise NmtError(
+            f"{folder.state} was written by another version of nmt: {error}", "start a new run with --out or --force"
+        ) from None
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
-    except SafetensorError as error:  # how it passes on what the system says
-        raise NmtError(f"{path} cannot be written: {error}", "is the disk full? what was there before stands") from None
+    except SafetensorError as error:  # safetensors wraps the errors of the operating system
+        raise NmtError(
+            f"{path} cannot be written: {error}", "make room on the disk; the files of earlier saves are intact"
+        ) from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise NmtError(f"{path} is missing", "the folder is not whole; name another checkpoint or run") from None
+        raise NmtError(f"{path} is missing", "the folder is incomplete; name another checkpoint or run") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise NmtError(f"{path} cannot be read: {error}", "it is damaged, or not of safetensors") from None
+        raise NmtError(f"{path} cannot be read: {error}", "it is damaged, or not a safetensors file") from None
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
-    """Put weights into a model, or say what does not fit."""
-    own = model.state_dict()
-    wrong = sorted(set(own) ^ set(tensors)) + [
-        f"{name} is {tuple(tensors[name].shape)}, not {tuple(own[name].shape)}"
-        for name in own
-        if name in tensors and own[name].shape != tensors[name].shape
+    """Put weights into a model. An error lists the tensors that do not fit."""
+    expected = model.state_dict()
+    wrong = sorted(set(expected) ^ set(tensors)) + [
+        f"{name} is {tuple(tensors[name].shape)}, not {tuple(expected[name].shape)}"
+        for name in expected
+        if name in tensors and expected[name].shape != tensors[name].shape
     ]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise NmtError(
-            f"the weights in {origin} are of another model: {', '.join(wrong[:3])}{more}",
-            "the [model] and [vocab] of the recipe must be those it was trained with",
+            f"the weights in {origin} belong to another model: {', '.join(wrong[:3])}{more}",
+            "use the [model] and [vocab] settings that the weights were trained with",
         )
     model.load_state_dict(tensors)
 
 
-def average(folders: list[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights: of the moving averages, where there are."""
+def average(folders: list[CheckpointFolder]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, or of their moving averages if they have them."""
     mean: dict[str, Tensor] = {}
     for folder in folders:
-        moving = folder / "averaged.safetensors"
-        for name, tensor in load_tensors(moving if moving.exists() else folder / "model.safetensors").items():
+        path = folder.moving_average if folder.moving_average.exists() else folder.weights
+        for name, tensor in load_tensors(path).items():
             mean[name] = mean.get(name, 0) + tensor / len(folders)
     return mean
 
@@ -181,7 +173,7 @@ def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Moments and steps, by the names of their parameters: `exp_avg/encoder.0...`."""
+    """Moments and step counts, named after their parameters: `exp_avg/encoder.0...`."""
     return {
         f"{kind}/{name}": tensor.detach().cpu().contiguous()
         for name, parameter in model.named_parameters()
@@ -190,36 +182,32 @@ def _optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]
     }
 
 
-def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], folder: Path) -> None:
+def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], path: Path) -> None:
     owners = {id(p): optimizer for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-    tensors = load_tensors(folder / "optimizer.safetensors")
     parameters = dict(model.named_parameters())
-    for key, tensor in tensors.items():
+    for key, tensor in load_tensors(path).items():
         kind, _, name = key.partition("/")
         if name not in parameters:
-            raise NmtError(f"{folder / 'optimizer.safetensors'} is of another model: {name}", "start a new run")
-        # Adam's step counts stay on the CPU unless the kernel is fused, which wants them beside the weights.
+            raise NmtError(f"{path} belongs to another model: {name}", "start a new run with --out or --force")
+        # Adam's step counts stay on the CPU unless its kernel is fused; the fused kernel needs them beside the weights.
         parameter = parameters[name]
         owners[id(parameter)].state[parameter][kind] = tensor.to(parameter.device)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The model that comes out
 
 
 def save_model(
     run: Path, weights: Mapping[str, Tensor], recipe: Recipe, vocab_folder: Path, about: dict[str, Any]
 ) -> None:
-    """RUN/model: a folder that can be moved anywhere and translates."""
-    with new_folder(run / "model") as aside:
-        save_tensors(_on_cpu(weights), aside / "model.safetensors")
-        shutil.copytree(vocab_folder, aside / "vocab")
-        write_text(aside / "recipe.toml", tables_toml(recipe_tables(without_paths(recipe))))
-        write_text(aside / "about.json", json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")
+    """Write RUN/model: a folder that translates wherever it is moved."""
+    with new_folder(RunFolder(run).model) as temporary:
+        files = ModelFiles(temporary)
+        save_tensors(_on_cpu(weights), files.weights)
+        shutil.copytree(vocab_folder, files.vocab)
+        write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
+        write_text(files.about, json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")
 
 
 def without_paths(recipe: Recipe) -> Recipe:
-    """The same experiment, wherever its files are."""
+    """The same experiment without the places of its files."""
     return replace(
         recipe,
         data=replace(recipe.data, train=(), valid=(), test=(), folder=None, prepared=None),
@@ -238,9 +226,9 @@ class Trained:
 
 
 def load_model(path: Path, device: torch.device | str = "cpu") -> Trained:
-    found = open_model(path)
+    folder = open_model(path)
     with torch.device("meta"):
-        model = build_model(found.recipe.model, *found.vocab.sizes)
+        model = build_model(folder.recipe.model, *folder.vocab.sizes)
     model.to_empty(device=device)
-    fill(model, load_tensors(found.path / "model.safetensors"), found.path)
-    return Trained(model.eval(), found.vocab, found.recipe, found.about)
+    fill(model, load_tensors(ModelFiles(folder.path).weights), folder.path)
+    return Trained(model.eval(), folder.vocab, folder.recipe, folder.about)

@@ -14,6 +14,7 @@ from typing import IO, Annotated, Any, ClassVar
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import replace_file
+from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.text.lines import read_lines
 
 
@@ -120,7 +121,7 @@ def from_table(table: dict[str, Any]) -> Entry:
 
 def read_log(run: Path) -> list[Entry]:
     """The entries of a run's log. A line that a kill cut short ends the log."""
-    path = run / "log.jsonl"
+    path = RunFolder(run).log
     entries: list[Entry] = []
     for number, line in enumerate(read_lines(path) if path.exists() else (), 1):
         try:
@@ -178,6 +179,6 @@ def open_log(run: Path, step: int, board: Any = None) -> LogWriter:
 
     Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
     """
-    path = run / "log.jsonl"
+    path = RunFolder(run).log
     replace_file(path, "".join(_line(entry) for entry in read_log(run) if entry.step <= step))
     return LogWriter(path.open("a", encoding="utf-8", newline="\n"), board)

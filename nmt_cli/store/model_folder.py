@@ -5,7 +5,7 @@ model/
   recipe.toml          the experiment, without paths
   vocab/               pieces of both sides
   about.json           version, steps, data, scores
-  ctranslate2/         the same weights for the fast engine, if exported
+  ctranslate2/         the same weights for CTranslate2, if exported
 """
 
 from __future__ import annotations
@@ -19,15 +19,43 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Recipe
+from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.text.vocab import Vocab, load_vocab
 
-CTRANSLATE2 = "ctranslate2"
 # The types of weights that CTranslate2 has; float32 is exact, int8 is smallest.
 CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The file names of a model, once."""
+
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.toml"
+
+    @property
+    def vocab(self) -> Path:
+        return self.path / "vocab"
+
+    @property
+    def about(self) -> Path:
+        return self.path / "about.json"
+
+    @property
+    def ctranslate2(self) -> Path:
+        return self.path / "ctranslate2"
 
 
 @dataclass(frozen=True)
 class ModelFolder:
+    """A model folder whose small files have been read."""
+
     path: Path
     recipe: Recipe
     vocab: Vocab
@@ -35,28 +63,29 @@ class ModelFolder:
 
     @property
     def ctranslate2(self) -> Path:
-        return self.path / CTRANSLATE2
+        return ModelFiles(self.path).ctranslate2
 
     @property
     def longest_source(self) -> int:
-        """Pieces of a source that the model was made for; longer ones have to be split."""
-        limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS has a position
+        """The most pieces of a source that the model was trained for. Longer sources have to be split."""
+        limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS takes one position
         return min((limit for limit in limits if limit > 0), default=sys.maxsize)
 
 
-def find_model(path: Path) -> Path:
-    """A run, its model/ or a copy of that."""
-    for folder in (path / "model", path):
-        if (folder / "model.safetensors").is_file() and (folder / "vocab").is_dir():
-            return folder
+def find_model(path: Path) -> ModelFiles:
+    """The model in a run, or in a model folder itself."""
+    run = RunFolder(path)
+    for files in (ModelFiles(run.model), ModelFiles(path)):
+        if files.weights.is_file() and files.vocab.is_dir():
+            return files
     if not path.exists():
         raise NmtError(f"there is no model {path}", "name the folder of a run, or its model/")
-    if (path / "checkpoints").is_dir():
-        raise NmtError(f"{path} has no model yet: it appears with the first validation", "wait, or train longer")
+    if run.checkpoints.is_dir():
+        raise NmtError(f"{path} has no model yet: the first validation writes it", "wait, or train longer")
     raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
 
 
 def open_model(path: Path) -> ModelFolder:
-    folder = find_model(path)
-    recipe = load_recipe(folder / "recipe.toml")
-    return ModelFolder(folder, recipe, load_vocab(folder / "vocab"), read_json(folder / "about.json", "the model's"))
+    files = find_model(path)
+    about = read_json(files.about, "the model's")
+    return ModelFolder(files.path, load_recipe(files.recipe), load_vocab(files.vocab), about)

@@ -1,129 +1,114 @@
-"""The folder of a training run, apart from its tensors: its recipe, its log, and whether one may go on in it."""
+"""Every file name of a training run, once. This module reads no file and does not import torch.
+
+RUN/recipe.toml                  the resolved recipe
+RUN/vocab/                       the vocabulary of the prepared data
+RUN/log.jsonl                    every figure (log.py)
+RUN/tensorboard/                 the same figures for TensorBoard, if train.tensorboard is true
+RUN/checkpoints/step-N/          model.safetensors, optimizer.safetensors, state.json; averaged.safetensors with EMA
+RUN/checkpoints/best, last       links to two of them
+RUN/model/                       all that translation needs (model_folder.py)
+RUN/.lock                        held while a process trains here
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from nmt_cli.errors import NmtError
-from nmt_cli.files import read_json
-from nmt_cli.recipe.load import load_recipe, recipe_tables
-from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.checkpoint import State, checkpoints, without_paths
-
-# Keys of [train] that may change between two sessions: they end, watch or place a run, but do not shape it.
-_FREE = {
-    *(
-        "out",
-        "steps",
-        "epochs",
-        "tokens",
-        "minutes",
-        "flops",
-        "patience",
-        "valid_every",
-        "valid_minutes",
-        "valid_lines",
-    ),
-    *(
-        "valid_beam",
-        "metric",
-        "keep",
-        "log_every",
-        "average",
-        "device",
-        "processes",
-        "compile",
-        "tf32",
-        "pin_memory",
-        "tensorboard",
-    ),
-}
+_STEP = "step-"
 
 
-def data_fingerprint(recipe: Recipe) -> str:
-    """Of the prepared data; they must be there."""
-    meta = recipe.prepared_folder / "meta.json"
-    if not meta.is_file():
-        raise NmtError(
-            f"there are no prepared data in {recipe.prepared_folder}",
-            "run nmt prepare with the same recipe first; or set data.prepared to where they are",
-        )
-    return str(read_json(meta, "the prepared data's").get("fingerprint"))
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """RUN/checkpoints/step-N."""
+
+    path: Path
+
+    @property
+    def step(self) -> int:
+        return int(self.path.name.removeprefix(_STEP))
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def moving_average(self) -> Path:
+        return self.path / "averaged.safetensors"
+
+    @property
+    def optimizer(self) -> Path:
+        return self.path / "optimizer.safetensors"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state.json"
 
 
-def as_prepared(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """With the [vocab] that the data were prepared with, whatever the recipe says; and what it says otherwise."""
-    path = recipe.prepared_folder / "recipe.toml"
-    if not path.is_file():
-        return recipe, []
-    prepared = load_recipe(path)
-    before, now = (recipe_tables(each)["vocab"] for each in (prepared, recipe))
-    different = [
-        f"the data were prepared with vocab.{key} = {before[key]!r}: that counts, not {now[key]!r}"
-        for key in now
-        if prepared.vocab.reuse is None and key in before and before[key] != now[key]
-    ]
-    return replace(recipe, vocab=prepared.vocab), different
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.toml"
+
+    @property
+    def vocab(self) -> Path:
+        return self.path / "vocab"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        return self.checkpoints / "best"
+
+    @property
+    def last(self) -> Path:
+        return self.checkpoints / "last"
+
+    def checkpoint(self, step: int) -> CheckpointFolder:
+        return CheckpointFolder(self.checkpoints / f"{_STEP}{step}")
+
+    def saved_checkpoints(self) -> list[CheckpointFolder]:
+        """Oldest first."""
+        names = (path.name.removeprefix(_STEP) for path in self.checkpoints.glob(f"{_STEP}*"))
+        return [self.checkpoint(step) for step in sorted(int(name) for name in names if name.isdigit())]
+
+    def half_written_checkpoints(self) -> list[Path]:
+        """Folders that files.new_folder began, in sessions that were killed meanwhile."""
+        return list(self.checkpoints.glob(f".{_STEP}*.tmp-*"))
+
+    def is_begun(self) -> bool:
+        """Did a training begin here? An empty folder, or one with a lock only, is not a run."""
+        return self.recipe.exists() or self.log.exists() or self.checkpoints.exists()
+
+    def old_name(self) -> Path:
+        """Where --force moves this run: RUN.old-1, or the next free number."""
+        path = self.path.resolve()
+        return next(name for number in count(1) if not (name := path.with_name(f"{path.name}.old-{number}")).exists())
 
 
-def check_same(recipe: Recipe, state: State, start_from: Path | None) -> None:
-    """Refuse to go on with a recipe, data or an origin that are not the run's."""
-    run = recipe.run_folder
-    before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run / "recipe.toml"), recipe))
-    # The curve ends with the budget, and was followed so far as if that were where it was.
-    bent = {"steps", "epochs", "tokens", "flops"} if recipe.train.schedule in ("cosine", "linear", "wsd") else set()
-    different = [
-        f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"
-        for table in ("model", "train")
-        for key in sorted(set(before[table]) | set(now[table]))
-        if before[table].get(key) != now[table].get(key) and not (table == "train" and key in _FREE - bent)
-    ]
-    if data_fingerprint(recipe) != state.data:
-        different.append("the prepared data are others")
-    if start_from is not None and str(start_from.resolve()) != state.origin:
-        different.append(f"it was begun from {state.origin or 'no other model'}, and is to be from {start_from}")
-    if different:
-        raise NmtError(
-            f"the run in {run} was begun with another recipe: {'; '.join(different)}",
-            "--out starts a new run elsewhere, --force this one again; nmt train --from RUN starts with its weights",
-        )
-
-
-@contextmanager
-def replaced_run(run: Path) -> Iterator[None]:
-    """--force: the run's own files, not the prepared data beside them, are put aside; removed at the end, or put back
-    after an error."""
-    try:
-        _move(run, run / _ASIDE)
-        yield
-    except BaseException:
-        put_back(run)
-        raise
-    shutil.rmtree(run / _ASIDE)
-
-
-def put_back(run: Path) -> None:
-    """What a kill in the midst of that left aside: the old run, unless the new one has come to a checkpoint."""
-    if (run / _ASIDE).exists():
-        if not checkpoints(run):
-            _move(run / _ASIDE, run)
-        shutil.rmtree(run / _ASIDE, ignore_errors=True)
-
-
-_ASIDE = ".replaced"
-
-
-def _move(here: Path, there: Path) -> None:
-    """All that a run consists of."""
-    there.mkdir(exist_ok=True)
-    for name in ("checkpoints", "model", "vocab", "log.jsonl", "recipe.toml"):
-        if (here / name).exists():
-            shutil.rmtree(there / name, ignore_errors=True)  # a folder, else a file, which is replaced
-            if name == "recipe.toml":  # which stays too: by it the run is found again
-                shutil.copy2(here / name, there / name)
-            else:
-                (here / name).rename(there / name)
+def run_of_model(model: Path) -> RunFolder | None:
+    """The run that a model folder lies in. A model that was copied elsewhere has none."""
+    run = RunFolder(model.resolve().parent)
+    return run if run.model == model.resolve() else None

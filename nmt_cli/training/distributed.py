@@ -1,9 +1,11 @@
-"""The only file that knows ranks. One process is a world of size 1, and every call below is then free.
+"""The only module that knows ranks. One process is a world of size 1; every call below then returns at once.
 
-`torchrun --nproc-per-node 2 -m nmt_cli train RECIPE` sets the environment that `join` reads; gloo on CPUs, NCCL on
-GPUs. Without torchrun, `with_helpers` starts processes on the cores of this machine. Gradients are summed after the
-last micro-batch, in buckets, rather than by DistributedDataParallel: processes may then have different numbers of
-micro-batches, and the sum is weighted by tokens without further thought.
+`torchrun --nproc-per-node 2 -m nmt_cli train RECIPE` sets the environment that `join` reads. gloo connects CPUs,
+NCCL connects GPUs. Without torchrun, `with_workers` starts processes on the cores of this machine.
+
+DistributedDataParallel is not used. It needs the same number of micro-batches in every process. Here gradients are
+summed once, after the last micro-batch, so processes may have different numbers of them. Losses are sums over tokens,
+so the sum of gradients needs no weights.
 """
 
 from __future__ import annotations
@@ -30,24 +32,26 @@ from nmt_cli.errors import NmtError
 from nmt_cli.parallel import die_with_parent
 
 T = TypeVar("T")
-_BUCKET = 1 << 24  # bytes summed in one call
+_BUCKET = 1 << 24  # bytes that are summed in one call
 
 
 @dataclass(frozen=True)
 class World:
+    """This process among all that share the training."""
+
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
-    store: dist.Store | None = field(default=None, compare=False)  # torchrun's, which outlives the processes
+    local_rank: int = 0  # on this machine
+    store: dist.Store | None = field(default=None, compare=False)  # torchrun's; it survives restarts of the processes
 
     @property
     def leader(self) -> bool:
-        """The one that writes files and speaks."""
+        """The leader writes the files and the messages."""
         return self.rank == 0
 
 
 def join(cuda: bool) -> World:
-    """Join the processes that torchrun started, if it did."""
+    """Join the processes that torchrun started, if torchrun started this one."""
     size = int(os.environ["WORLD_SIZE"]) if {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys() else 1
     if size == 1:
         return World()
@@ -57,15 +61,21 @@ def join(cuda: bool) -> World:
     store, _, _ = next(iter(dist.rendezvous("env://", rank=rank, world_size=size)))
     world = World(rank, size, local_rank, store)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
-        # torchrun keeps its store when it restarts dead workers, and gloo would connect to the addresses of the dead.
-        # Only on one node do all workers count restarts alike; on several, a restart may need a second one.
+        # torchrun keeps its store when it restarts workers, and gloo would connect to addresses of dead processes.
+        # A prefix for each restart avoids that. On several nodes the workers may count restarts differently, so there
+        # the prefix is left out, and a restart may need a second one.
         store = dist.PrefixStore("attempt-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=world.rank, world_size=size)
     return world
 
 
+def leave(world: World) -> None:
+    if world.size > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def is_marked(name: str, world: World) -> bool:
-    """Was this marked, perhaps by processes in whose place torchrun has started these?"""
+    """Did these processes, or processes that torchrun has restarted since, set this mark?"""
     return world.store is not None and world.store.check([name])
 
 
@@ -74,54 +84,53 @@ def mark(name: str, world: World) -> None:
         world.store.set(name, "1")
 
 
-def leave(world: World) -> None:
-    if world.size > 1 and dist.is_initialized():
-        dist.destroy_process_group()
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes on one machine, without torchrun
 
 
-def can_help() -> bool:
-    """Not every build of PyTorch can."""
+def is_available() -> bool:
+    """Some builds of PyTorch have no gloo."""
     return dist.is_available() and dist.is_gloo_available()
 
 
-def with_helpers(size: int, lead: Callable[[World], T], help: Callable[[World], object]) -> T:
-    """lead(world) here and help(world), which is pickled, in size - 1 other processes of this machine.
+def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], object]) -> T:
+    """Run lead(world) in this process and work(world), which is pickled, in size - 1 worker processes.
 
-    A helper says nothing and writes nothing, so that it may be killed at any time. When one fails, what it would have
-    said is this process's error.
+    A worker writes no files and no messages, so it may be killed at any time. If a worker fails, its error becomes an
+    error of this process.
     """
     context = multiprocessing.get_context("spawn")
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-    if loopback:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)  # whatever the machine's name resolves to
+    if loopback:  # gloo would otherwise use the interface of the machine's host name
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     with ExitStack() as stack:
         store = stack.enter_context(tempfile.TemporaryDirectory()) + "/store"
-        helpers: list[_Helper] = []
-        resource_tracker.ensure_running()  # else the first helper starts it, which would end the deafness
-        with _deaf():
+        workers: list[_Worker] = []
+        resource_tracker.ensure_running()  # multiprocessing would start it with the first worker and unblock SIGINT
+        with _sigint_blocked():
             for rank in range(1, size):
-                listener, speaker = context.Pipe(duplex=False)
-                job = (help, World(rank, size, rank), store, speaker)
-                helpers.append(_Helper(context.Process(target=_help, args=job, daemon=True), listener))
-                helpers[-1].process.start()
-                stack.callback(helpers[-1].end)
+                receiver, sender = context.Pipe(duplex=False)
+                arguments = (work, World(rank, size, rank), store, sender)
+                workers.append(_Worker(context.Process(target=_run_worker, args=arguments, daemon=True), receiver))
+                workers[-1].process.start()
+                stack.callback(workers[-1].end)
         world = World(0, size)
         stack.callback(leave, world)
-        # Nobody goes to the meeting, where a signal would not be heard, before all are ready for it.
-        if not all(helper.is_ready() for helper in helpers):
-            raise _gone(helpers)
+        # init_process_group blocks signals, so wait here until all workers are up: Ctrl-C still works meanwhile.
+        if not all(worker.is_up() for worker in workers):
+            raise _worker_died(workers)
         try:
-            _meet(world, store)
+            _init_process_group(world, store)
             return lead(world)
         except RuntimeError as error:
             if "gloo" not in str(error):
                 raise
-            raise _gone(helpers) from None
+            raise _worker_died(workers) from None
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Ctrl-C waits until the end of this, and never reaches processes that are started in it: it is for the leader."""
+def _sigint_blocked() -> Iterator[None]:
+    """Block Ctrl-C. Processes that are started meanwhile never receive it, because only the leader handles it."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
@@ -133,52 +142,59 @@ def _deaf() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Helper:
+class _Worker:
     process: SpawnProcess
-    listener: Connection  # it says "" when it is ready, and why if it fails
+    receiver: Connection  # the worker sends "" when it is up, and a message if it fails
 
-    def is_ready(self) -> bool:
-        wait([self.listener, self.process.sentinel])
-        return self.listener.poll() and not self.listener.recv()
+    def is_up(self) -> bool:
+        wait([self.receiver, self.process.sentinel])
+        return self.receiver.poll() and not self.receiver.recv()
 
     def end(self) -> None:
         self.process.kill()
         self.process.join()
 
 
-def _gone(helpers: list[_Helper]) -> NmtError:
-    """Why the others cannot go on: the one that was killed, or had an error that was not about the others."""
-    wait([helper.process.sentinel for helper in helpers], timeout=5)
-    said = []
-    for helper in helpers:
-        helper.process.join(0.5)
+def _worker_died(workers: list[_Worker]) -> NmtError:
+    """The error of the worker that failed first, not the errors of the workers that lost their connection to it."""
+    wait([worker.process.sentinel for worker in workers], timeout=5)
+    messages = []
+    for worker in workers:
+        worker.process.join(0.5)
         with suppress(EOFError, OSError):
-            while helper.listener.poll():
-                said.append(helper.listener.recv())
-    causes = [why for why in said if why and "gloo" not in why]
-    why = causes[0] if causes else "it was killed, perhaps for lack of memory"
-    hint = "the last checkpoint stands, and the same command goes on; train.processes=1 does without helpers"
-    return NmtError(f"a helping process is gone: {why}", hint)
+            while worker.receiver.poll():
+                messages.append(worker.receiver.recv())
+    causes = [message for message in messages if message and "gloo" not in message]
+    cause = causes[0] if causes else "it was killed, perhaps because memory ran out"
+    return NmtError(
+        f"a worker process died: {cause}",
+        "the last checkpoint is intact, and the same command continues from it; train.processes=1 needs no workers",
+    )
 
 
-def _help(job: Callable[[World], object], world: World, store: str, speaker: Connection) -> None:
+def _run_worker(work: Callable[[World], object], world: World, store: str, sender: Connection) -> None:
     die_with_parent()
     try:
-        speaker.send("")
-        _meet(world, store)
-        job(world)
+        sender.send("")
+        _init_process_group(world, store)
+        work(world)
         leave(world)
     except BaseException as error:
         with suppress(OSError):
-            speaker.send(str(error) if isinstance(error, NmtError) else f"{type(error).__name__}: {error}")
+            sender.send(str(error) if isinstance(error, NmtError) else f"{type(error).__name__}: {error}")
         os._exit(1)
 
 
-def _meet(world: World, store: str) -> None:
-    # On one machine a death is noticed at once, and a run that was suspended for hours should go on.
-    patience = timedelta(days=365)
+def _init_process_group(world: World, store: str) -> None:
+    # On one machine a closed connection tells at once that a process died. The timeout of 30 minutes would only end
+    # runs that were suspended.
+    timeout = timedelta(days=365)
     file = dist.FileStore(store, world.size)
-    dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=patience)
+    dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=timeout)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What processes exchange
 
 
 def add_up(tensors: Iterable[Tensor], world: World) -> None:
@@ -203,18 +219,18 @@ def _add_up_bucket(bucket: list[Tensor]) -> None:
 
 
 def gather(value: T, world: World) -> list[T]:
-    """The values of all processes, for the leader; an empty list for the others."""
+    """The values of all processes in the leader, an empty list in the others."""
     if world.size == 1:
         return [value]
-    box: list[T | None] | None = [None] * world.size if world.leader else None
-    dist.gather_object(value, box)
-    return box or []  # type: ignore[return-value]
+    values: list[T | None] | None = [None] * world.size if world.leader else None
+    dist.gather_object(value, values)
+    return values or []  # type: ignore[return-value]
 
 
 def from_leader(value: T, world: World) -> T:
-    """The leader's value, in every process. Small things only: numbers, strings, tuples of them."""
+    """The leader's value, in every process. It is pickled, so it should be small."""
     if world.size == 1:
         return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]

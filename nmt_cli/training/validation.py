@@ -1,22 +1,27 @@
-"""How good a model is on the validation lines while it trains: its loss on them, and BLEU and chrF by real search."""
+"""How good a model is while it trains: its loss on the validation lines, and BLEU and chrF of its translations."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.data.shards import Shard
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import Compute, out_of_memory
-from nmt_cli.recipe.schema import Recipe
+from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.scoring.metrics import Scores, corpus_scores
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import options_of
+from nmt_cli.store.log import Valid
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.training import distributed
@@ -29,16 +34,17 @@ BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Validation:
-    """The lines to validate on, longest first, so that batches are of like lengths and the worst comes early."""
+    """The validation lines, longest first: a batch has lines of similar length, and the largest batch comes first."""
 
     vocab: Vocab
     sources: list[list[int]]
     targets: list[list[int]]
     references: list[str]
-    left_out: int = 0  # lines that are too long for the model
+    left_out: int = 0  # lines that have more pieces than the model has positions
 
     @staticmethod
     def load(recipe: Recipe, vocab: Vocab, split: str = "valid") -> Validation | None:
+        """The lines of prepared data. None if there are no usable ones."""
         folder = recipe.prepared_folder
         if not (folder / f"{split}.source.ids").is_file():
             return None
@@ -47,37 +53,39 @@ class Validation:
         ]
         references = list(read_lines(folder / f"{split}.target.txt"))
         lines = min(len(references), recipe.train.valid_lines or len(references))
-        # An empty source has an empty translation without being asked; it says nothing of the model.
+        # An empty source is translated as an empty line without the model, so it does not measure the model.
         order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))
         limit = recipe.model.learned_positions
         fitting = [n for n in order if not limit or max(len(side[n]) for side in sides) < limit]
-        left_out, order = len(order) - len(fitting), fitting
-        if not order:
+        if not fitting:
             return None
         return Validation(
             vocab=vocab,
-            sources=[sides[0][n].tolist() for n in order],
-            targets=[sides[1][n].tolist() for n in order],
-            references=[references[n] for n in order],
-            left_out=left_out,
+            sources=[sides[0][n].tolist() for n in fitting],
+            targets=[sides[1][n].tolist() for n in fitting],
+            references=[references[n] for n in fitting],
+            left_out=len(order) - len(fitting),
         )
 
     def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: World) -> tuple[float, Scores] | None:
-        """Mean nll of a token, and scores, for the leader; every process does its share of the work."""
+        """The mean nll of a target token, and the scores of the translations.
+
+        All processes share the work. The leader gets the result, the others None.
+        """
         lines = slice(world.rank, None, world.size)
-        own = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])
-        nll, tokens = own.loss(model, recipe, compute)
-        shares = distributed.gather((nll, tokens, own.translations(model, recipe, compute)), world)
+        part = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])
+        nll, tokens = part.loss(model, recipe, compute)
+        parts = distributed.gather((nll, tokens, part.translations(model, recipe, compute)), world)
         if not world.leader:
             return None
         hypotheses = [""] * len(self.sources)
-        for rank, (_, _, found) in enumerate(shares):
-            hypotheses[rank :: world.size] = found
-        mean = sum(nll for nll, _, _ in shares) / sum(tokens for _, tokens, _ in shares)
+        for rank, (_, _, translations) in enumerate(parts):
+            hypotheses[rank :: world.size] = translations
+        mean = sum(nll for nll, _, _ in parts) / sum(tokens for _, tokens, _ in parts)
         return mean, corpus_scores(hypotheses, self.references, self.vocab.target_lang)
 
     def loss(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> tuple[float, int]:
-        """Sum of nll, and how many tokens it is of."""
+        """The sum of the nll over all target tokens, and the number of tokens."""
         objective = TrainingLoss(model, recipe.train).eval()
         total, count = 0.0, 0
 
@@ -99,14 +107,14 @@ class Validation:
         def translated(rows: slice) -> list[str]:
             src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)
             with compute.autocast():
-                found = search([model], src, options)
-            return self.vocab.decode_target([list(best[0].ids) for best in found])
+                hypotheses = search([model], src, options)
+            return self.vocab.decode_target([list(nbest[0].ids) for nbest in hypotheses])
 
         parts = (part for rows in self.slices(options.beam) for part in in_parts(translated, rows))
         return [hypothesis for part in parts for hypothesis in part]
 
     def slices(self, beam: int) -> list[slice]:
-        """Batches of consecutive lines; the first line of each is its longest."""
+        """Batches of consecutive lines. The first line of each is its longest."""
         cuts = [0]
         while cuts[-1] < len(self.sources):
             longest = len(self.sources[cuts[-1]]) + 1
@@ -114,8 +122,61 @@ class Validation:
         return [slice(first, last) for first, last in pairwise(cuts)]
 
 
+def validate(
+    lines: Validation | None, model: Seq2Seq, step: int, recipe: Recipe, compute: Compute, world: World
+) -> Valid:
+    """The log entry of a validation, the same in all processes. `best` is still to be decided."""
+    began = time.perf_counter()
+    measured = None if lines is None else lines.measure(model, recipe, compute, world)
+    if measured is None:  # without lines to measure on, later weights count as better
+        loss = ppl = bleu = chrf = signature = None
+        value = float(step)
+    else:
+        loss, scores = measured
+        bleu, chrf, signature, ppl = scores.bleu, scores.chrf, scores.signature, math.exp(min(loss, 100))
+        value = {"bleu": bleu, "chrf": chrf, "loss": -loss}[recipe.train.metric]
+    count, seconds = len(lines.sources) if lines else 0, time.perf_counter() - began
+    entry = Valid(step, value, loss, ppl, bleu, chrf, signature, count, seconds, best=False)
+    return distributed.from_leader(entry, world)
+
+
+def is_better(entry: Valid, best_value: float | None) -> bool:
+    """Is a validation better than the best value so far? A model that has diverged never is."""
+    finite = math.isfinite(entry.value) and math.isfinite(entry.loss or 0.0)
+    return finite and (best_value is None or entry.value > best_value)
+
+
+def measure_name(settings: Train) -> str:
+    """What values are measured by. Only values with the same measure can be compared."""
+    beam = f", beam {settings.valid_beam}" if settings.metric != "loss" else ""  # a loss needs no search
+    return f"{settings.metric} of {f'{settings.valid_lines:,}' if settings.valid_lines else 'all'} lines{beam}"
+
+
+@contextmanager
+def evaluating(model: nn.Module, weights: dict[str, Tensor] | None) -> Iterator[None]:
+    """The model in evaluation mode, with other weights in place of its own if any are given."""
+    model.eval()
+    own = model.state_dict()
+    if weights is not None:
+        _swap(own, weights)
+    try:
+        yield
+    finally:
+        if weights is not None:
+            _swap(own, weights)
+        model.train()
+
+
+def _swap(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Exchange the content of two sets of weights, in place and one tensor at a time."""
+    for name, tensor in ours.items():
+        copy = tensor.clone()
+        tensor.copy_(theirs[name])
+        theirs[name].copy_(copy)
+
+
 def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:
-    """work(rows); if memory runs out, half of them at a time."""
+    """work(rows). If memory runs out, the rows are halved, again and again."""
     try:
         yield work(rows)
         return

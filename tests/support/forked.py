@@ -43,7 +43,7 @@ def serve() -> bool:
     """Answer requests. Return True in a forked child, which runs the command, and False at the end of the input."""
     import nmt_cli.scoring.metrics
     import nmt_cli.search.torch_engine
-    import nmt_cli.training.trainer
+    import nmt_cli.training.session
     import nmt_cli.translate.translator  # noqa: F401
 
     gc.freeze()  # the children's collectors skip these objects, so their memory stays shared

@@ -1,0 +1,65 @@
+"""What a training has cost so far, and when that is enough: the clock, FLOPs, memory, and the limits of the recipe."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+import torch
+
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.flops import training_flops
+from nmt_cli.recipe.schema import Train
+from nmt_cli.store.checkpoint import State
+
+
+class Budget:
+    """The limits of a run. `share_of_minutes` is set from outside, because one process's clock decides for all."""
+
+    def __init__(self, settings: Train, state: State, model: Seq2Seq) -> None:
+        self.settings, self.state, self.model = settings, state, model
+        self._seconds_before, self._session_began = state.seconds, perf_counter()
+        self.share_of_minutes = self.share_of_minutes_now()
+
+    def seconds(self) -> float:
+        """Seconds of training over all sessions, validation included."""
+        return self._seconds_before + perf_counter() - self._session_began
+
+    def share_of_minutes_now(self) -> float:
+        return self.seconds() / (60 * self.settings.minutes) if self.settings.minutes else 0.0
+
+    def flops(self) -> float:
+        passes = 1 if self.settings.consistency == "none" else 2
+        return passes * training_flops(self.model, self.state.source_tokens, self.state.tokens)
+
+    def shares(self, epochs: float) -> dict[str, float]:
+        """How much of each limit is used up, by the limit's name. 1 ends the training."""
+        settings, state = self.settings, self.state
+        limits = {
+            f"{settings.steps:,} steps": (state.step, settings.steps),
+            f"{settings.epochs:g} epochs": (epochs, settings.epochs),
+            f"{settings.tokens:,} tokens": (state.tokens, settings.tokens),
+            f"{settings.flops:.3g} FLOPs": (self.flops(), settings.flops),
+        }
+        used = {name: spent / limit for name, (spent, limit) in limits.items() if limit}
+        return {**used, f"{settings.minutes:g} minutes": self.share_of_minutes}
+
+    def used(self, epochs: float) -> float:
+        """The share of the limit that will be reached first."""
+        return max(self.shares(epochs).values())
+
+    def reason_to_stop(self, epochs: float) -> str:
+        """The limit that is reached; empty if training may continue."""
+        if 0 < self.settings.patience <= self.state.validations_since_best:
+            return f"no better in {self.settings.patience} validations"
+        return next((limit for limit, share in self.shares(epochs).items() if share >= 1), "")
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    import resource  # Windows lacks this module
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -1,0 +1,104 @@
+"""What a session starts from, and what may differ between two sessions of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import read_json
+from nmt_cli.recipe.load import load_recipe, recipe_tables
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.store.checkpoint import State, without_paths
+from nmt_cli.store.model_folder import find_model
+from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.text.vocab import load_vocab
+
+_LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}
+_VALIDATION = {"valid_every", "valid_minutes", "valid_lines", "valid_beam", "metric", "keep", "average"}
+_PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "tf32", "pin_memory"}
+# Schedules whose learning rate falls to 0 at the limit. Training has followed the curve towards the old limit so far.
+_ENDING_SCHEDULES = ("cosine", "linear", "wsd")
+
+
+def data_fingerprint(recipe: Recipe) -> str:
+    """The fingerprint of the prepared data. An error if there are none."""
+    meta = recipe.prepared_folder / "meta.json"
+    if not meta.is_file():
+        raise NmtError(
+            f"there are no prepared data in {recipe.prepared_folder}",
+            "run nmt prepare with the same recipe first, or set data.prepared to the folder of the data",
+        )
+    return str(read_json(meta, "the prepared data's").get("fingerprint"))
+
+
+def as_prepared(recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """The recipe with the [vocab] table of the prepared data, and a note for each key that is ignored for it."""
+    path = recipe.prepared_folder / "recipe.toml"
+    if not path.is_file():
+        return recipe, []
+    prepared = load_recipe(path)
+    used, asked = (recipe_tables(each)["vocab"] for each in (prepared, recipe))
+    notes = [
+        f"vocab.{key} = {asked[key]!r} is ignored: the data were prepared with {used[key]!r}"
+        for key in asked
+        if prepared.vocab.reuse is None and key in used and used[key] != asked[key]
+    ]
+    return replace(recipe, vocab=prepared.vocab), notes
+
+
+def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> None:
+    """Refuse to continue a run with other data, another model or other training settings."""
+    run = RunFolder(recipe.run_folder)
+    before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run.recipe), recipe))
+    may_change = _LIMITS | _VALIDATION | _PLACE
+    if recipe.train.schedule in _ENDING_SCHEDULES:
+        may_change -= {"steps", "epochs", "tokens", "flops"}
+    differences = [
+        f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"
+        for table in ("model", "train")
+        for key in sorted(set(before[table]) | set(now[table]))
+        if before[table].get(key) != now[table].get(key) and not (table == "train" and key in may_change)
+    ]
+    if data_fingerprint(recipe) != state.data:
+        differences.append("the prepared data have changed")
+    if start_from is not None and str(start_from.resolve()) != state.origin:
+        differences.append(f"it started from {state.origin or 'random weights'}, not from {start_from}")
+    if differences:
+        raise NmtError(
+            f"the run in {run.path} has other settings: {'; '.join(differences)}",
+            "--out NEW starts a new run in another folder, --force starts this one again, "
+            f"--from {run.path} --out NEW starts a new run with its weights",
+        )
+
+
+def check_origin(recipe: Recipe, origin: Path) -> None:
+    """Refuse --from a model whose weights mean something else: another vocabulary or another architecture."""
+    files = find_model(origin)
+    if not load_vocab(files.vocab).same_pieces(load_vocab(recipe.prepared_folder / "vocab")):
+        raise NmtError(
+            f"the data were prepared with another vocabulary than that of {origin}",
+            f"prepare them with --set vocab.reuse={origin}",
+        )
+    # Two models can have weights of the same shapes and still differ, for example in their number of heads.
+    theirs, ours = (vars(each.model) for each in (load_recipe(files.recipe), recipe))
+    differences = [key for key in ours if key not in theirs or theirs[key] != ours[key]]
+    differences = [f"model.{key}" for key in differences if not key.endswith("dropout")]
+    if differences:
+        raise NmtError(
+            f"{origin} is another model: {', '.join(differences)} differ",
+            f"set them as in {files.recipe}, or prepare the data with that recipe",
+        )
+
+
+def check_force(recipe: Recipe, start_from: Path | None) -> None:
+    """Refuse --force if the folder that it renames holds something that the new run needs."""
+    run = recipe.run_folder.resolve()
+    needed = {"the prepared data": recipe.prepared_folder}
+    if start_from is not None:
+        needed["the model of --from"] = find_model(start_from).path
+    for name, path in needed.items():
+        if path.resolve().is_relative_to(run):
+            raise NmtError(
+                f"--force would rename {recipe.run_folder}, which holds {name}", "name another folder with --out"
+            )

@@ -1,0 +1,164 @@
+"""`nmt train` leads here: `train` starts the processes, `_session` is what each of them does.
+
+The order of a session is: check and read everything, then write. An error therefore leaves an existing run as it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import exclusive, new_folder, replace_file
+from nmt_cli.model.device import choose_device
+from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.store import checkpoint
+from nmt_cli.store.log import LogWriter, Valid, best_validation, open_log, read_log
+from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.training import distributed
+from nmt_cli.training.distributed import World
+from nmt_cli.training.events import Watch
+from nmt_cli.training.malloc import keep_freed_memory
+from nmt_cli.training.resume import as_prepared, check_force, check_origin, data_fingerprint
+from nmt_cli.training.trainer import Trainer
+
+# A model this wide keeps several threads busy; a narrower one trains faster in processes (docs/performance.md).
+_WIDE = 512
+_TOKENS_PER_PROCESS = 2048  # of a batch, at least
+_OTHER = "another nmt train"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a session ended."""
+
+    run: Path
+    reason: str  # the limit that was reached, or the name of the signal
+    signal: int  # number of the signal that stopped the session; 0 if the run is finished
+    best: Valid | None  # the validation of the weights in RUN/model
+
+
+def train(recipe: Recipe, start_from: Path | None = None, force: bool = False, watch: Watch | None = None) -> Result:
+    """Train in recipe.run_folder, or continue there.
+
+    `start_from` names a run or model whose weights training starts from. `force` renames an existing run and starts
+    again. `watch` is called with every event as it happens; None is silent.
+    """
+    device, threads = choose_device(recipe.train.device), torch.get_num_threads()
+    world = distributed.join(device.type == "cuda")
+    alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
+    size = local_processes(recipe, threads) if alone else 1
+    job = partial(_session, recipe, device, start_from, force, max(1, threads // size))
+    try:
+        if size > 1:
+            data_fingerprint(recipe)  # report missing data before processes start
+            return distributed.with_workers(size, partial(job, watch), partial(job, None))
+        return job(watch, world)
+    finally:
+        distributed.leave(world)
+        torch.set_num_threads(threads)
+
+
+def local_processes(recipe: Recipe, threads: int) -> int:
+    """How many processes share the work of this many threads of a CPU.
+
+    The operations of a narrow model are short. Threads wait for each other after each operation, hundreds of times in
+    an update; processes wait a few times. A wide model keeps threads busy, and one process holds its weights only once.
+    """
+    wanted = recipe.train.processes
+    if not wanted and recipe.model.dim < _WIDE:
+        most = recipe.train.batch_tokens * recipe.train.accumulate // _TOKENS_PER_PROCESS
+        wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
+    return max(1, wanted)
+
+
+def _session(
+    recipe: Recipe,
+    device: torch.device,
+    start_from: Path | None,
+    force: bool,
+    threads: int,
+    watch: Watch | None,
+    world: World,
+) -> Result:
+    """The work of one process. Only the leader writes files and watches."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    run = RunFolder(recipe.run_folder)
+    log: LogWriter | None = None
+    resume_step: int | None = None
+    with ExitStack() as stack:
+        # 1. Checks, before anything is written. torchrun may restart this process: --force counts only once.
+        if world.leader:
+            data_fingerprint(recipe)
+            force = force and not distributed.is_marked("forced", world)
+            if force:
+                check_force(recipe, start_from)
+            if start_from is not None and (force or not run.saved_checkpoints()):
+                check_origin(recipe, start_from)
+            stack.enter_context(exclusive(run.lock, _OTHER))
+            saved = [] if force else run.saved_checkpoints()
+            resume_step = saved[-1].step if saved else None
+        recipe_as_prepared, notes = as_prepared(recipe)
+        resume_step = distributed.from_leader(resume_step, world)
+        resume_from = None if resume_step is None else run.checkpoint(resume_step)
+        trainer = Trainer(recipe_as_prepared, world, device, resume_from, start_from, watch)
+
+        # 2. The folder of the run.
+        if world.leader:
+            board = _summary_writer() if recipe.train.tensorboard else None
+            if force and run.is_begun():
+                notes.append(f"the old run was renamed to {_rename_old_run(run)}")
+                stack.enter_context(exclusive(run.lock, _OTHER))  # the first lock file moved with the old run
+            distributed.mark("forced", world)
+            _write_run_files(run, trainer)
+            log = _open_log(run, trainer.state.step, board)
+            stack.callback(log.close)
+
+        # 3. The training.
+        reason, stopped_by = trainer.fit(log, notes)
+        return Result(run.path, reason, stopped_by, best_validation(read_log(run.path)))
+
+
+def _rename_old_run(run: RunFolder) -> Path:
+    """Rename RUN to RUN.old-N and leave an empty folder in its place."""
+    folder, old = run.path.resolve(), run.old_name()
+    folder.rename(old)
+    folder.mkdir()
+    return old
+
+
+def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
+    """The files of a run that the training loop does not write."""
+    checkpoint.remove_half_written_checkpoints(run)
+    best = run.checkpoint(trainer.state.best_step)
+    if best.path.exists():  # a killed session may have left the link as it was
+        checkpoint.link(run.best, best)
+    replace_file(run.recipe, tables_toml(recipe_tables(trainer.recipe, absolute=True)))
+    if not trainer.resumed or not run.vocab.exists():
+        with new_folder(run.vocab) as temporary:
+            shutil.copytree(trainer.recipe.prepared_folder / "vocab", temporary, dirs_exist_ok=True)
+
+
+def _open_log(run: RunFolder, step: int, summary_writer: Any) -> LogWriter:
+    # purge_step hides the figures that a killed session wrote after the last checkpoint.
+    board = summary_writer(str(run.tensorboard), purge_step=step + 1) if summary_writer else None
+    return open_log(run.path, step, board)
+
+
+def _summary_writer() -> Any:
+    """The class that writes figures for TensorBoard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise NmtError(
+            "train.tensorboard = true needs TensorBoard, which is not installed", "pip install 'nmt-cli[tensorboard]'"
+        ) from None
+    return SummaryWriter
