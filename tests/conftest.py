@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 from support.checks import Result
 from support.forked import Forked
+from support.running import Running
 from support.small_language import sentences
+from support.toy_corpus import corpus
+from support.toy_runs import RECIPE
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that: Ctrl-C tests would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,6 +61,29 @@ def nmt(nmt_in, tmp_path):
 
 
 @pytest.fixture
+def start_nmt(forked, tmp_path):
+    """start_nmt("train", "x.toml") starts the command in tmp_path. The test sends signals and waits for the end."""
+    if forked is None:
+        pytest.skip("no fork on this system")
+    started: list[Running] = []
+
+    def start(*args: object, env: dict[str, str] | None = None) -> Running:
+        streams = [tmp_path / f".{len(started)}.{name}" for name in ("stdin", "stdout", "stderr")]
+        for stream in streams:
+            stream.touch()
+        environment = {**os.environ, "COLUMNS": "100", **(env or {})}
+        process = forked.start(list(map(str, args)), tmp_path, environment, streams)
+        started.append(Running(forked, process, streams))
+        return started[-1]
+
+    yield start
+    for running in started:
+        if running.process in forked.running:  # the test has failed
+            running.send_signal_to_group(signal.SIGKILL)
+            running.wait()
+
+
+@pytest.fixture
 def write(tmp_path):
     """write("a.en", b"one\\n") or text; returns the path."""
 
@@ -68,6 +94,25 @@ def write(tmp_path):
         return path
 
     return save
+
+
+@pytest.fixture(scope="session")
+def prepared(nmt_in, tmp_path_factory) -> Path:
+    """A folder with the toy corpus, and its prepared data in data/."""
+    folder = tmp_path_factory.mktemp("toy")
+    for name, lines, first in (("a", 400, 1000), ("v", 20, 5000)):
+        for side, text in zip(("en", "de"), corpus(lines, first), strict=True):
+            (folder / f"{name}.{side}").write_text(text)
+    (folder / "x").mkdir()
+    (folder / "x/x.toml").write_text(RECIPE)
+    assert nmt_in(folder, "prepare", "x/x.toml").code == 0
+    return folder
+
+
+@pytest.fixture
+def toy(prepared, write) -> Path:
+    """A recipe on the prepared toy corpus. Its run is tmp_path/runs/toy."""
+    return write("toy.toml", RECIPE.replace("../", f"{prepared}/"))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,14 @@
-"""The overwrite policy of all commands (nmt_cli/files.py)."""
+"""Files that appear whole, locks, and the overwrite policy of all commands (nmt_cli/files.py)."""
 
 from __future__ import annotations
+
+import errno
+import os
 
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite
+from nmt_cli.files import check_overwrite, exclusive, new_folder
 
 
 def test_a_file_is_replaced_only_with_force(tmp_path):
@@ -48,3 +51,24 @@ def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(tmp_path, for
 def test_a_missing_parent_folder_is_named(tmp_path):
     with pytest.raises(NmtError, match="there is no folder"):
         check_overwrite(tmp_path / "none/x", force=False)
+
+
+def test_leftovers_of_a_killed_process_with_the_same_id_are_removed(tmp_path):
+    """In a container the first process always has the id 1."""
+    left = tmp_path / f".model.tmp-{os.getpid()}"
+    left.mkdir()
+    (left / "half").write_text("x")
+    with new_folder(tmp_path / "model") as aside:
+        (aside / "whole").write_text("y")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["whole"] and not left.exists()
+
+
+def test_a_disk_without_locks_is_not_an_error(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def no_locks(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with exclusive(tmp_path / ".lock", "another"):
+        pass

@@ -62,7 +62,7 @@ TORCH_PACKAGES = ("torch", "safetensors.torch")
 # this list, and also when a violation of this list is gone.
 KNOWN_VIOLATIONS: set[tuple[str, str]] = set()
 # Modules that may not import torch, but load it through another module. The same rule holds for this list.
-KNOWN_TORCH_LOADERS = {"store.run_folder"}
+KNOWN_TORCH_LOADERS: set[str] = set()
 
 
 @dataclass(frozen=True)

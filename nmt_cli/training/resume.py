@@ -91,14 +91,10 @@ def check_origin(recipe: Recipe, origin: Path) -> None:
         )
 
 
-def check_force(recipe: Recipe, start_from: Path | None) -> None:
-    """Refuse --force if the folder that it renames holds something that the new run needs."""
-    run = recipe.run_folder.resolve()
-    needed = {"the prepared data": recipe.prepared_folder}
-    if start_from is not None:
-        needed["the model of --from"] = find_model(start_from).path
-    for name, path in needed.items():
-        if path.resolve().is_relative_to(run):
-            raise NmtError(
-                f"--force would rename {recipe.run_folder}, which holds {name}", "name another folder with --out"
-            )
+def check_force(recipe: Recipe, start_from: Path) -> None:
+    """Refuse --force if the run that it renames holds the model of --from."""
+    if find_model(start_from).path.resolve().is_relative_to(recipe.run_folder.resolve()):
+        raise NmtError(
+            f"--force would rename {recipe.run_folder}, which holds the model of --from",
+            "name another folder with --out",
+        )

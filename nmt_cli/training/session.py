@@ -99,7 +99,7 @@ def _session(
         if world.leader:
             data_fingerprint(recipe)
             force = force and not distributed.is_marked("forced", world)
-            if force:
+            if force and start_from is not None:
                 check_force(recipe, start_from)
             if start_from is not None and (force or not run.saved_checkpoints()):
                 check_origin(recipe, start_from)

@@ -1,12 +1,14 @@
-"""Run `nmt` in processes that are forked from one that has imported torch already, which takes three seconds.
+"""`nmt` in a process of its own, forked from a server that has imported torch already: that saves three seconds.
 
-    python tests/support/forked.py < requests > exit codes
+    python tests/support/forked.py < requests > answers
 
-A request is a line of JSON: args, cwd, env, and the files to use as stdin, stdout and stderr.
+A request is a line of JSON. "start" forks a command and answers with its process id: args, cwd, env, and the files that
+are its stdin, stdout and stderr. "wait" waits for a process id and answers with the exit code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -23,19 +25,37 @@ class Forked:
     def __init__(self) -> None:
         command = [sys.executable, __file__]
         self.server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self.running: set[int] = set()
 
     def run(self, args: list[str], cwd: Path, env: dict[str, str], streams: list[Path], timeout: float) -> int:
-        request = {"args": args, "cwd": str(cwd), "env": env, "streams": list(map(str, streams))}
+        """The exit code of a command."""
+        return self.wait(self.start(args, cwd, env, streams), timeout)
+
+    def start(self, args: list[str], cwd: Path, env: dict[str, str], streams: list[Path]) -> int:
+        """Start a command, the leader of a process group of its own, and return its process id."""
+        start = {"args": args, "cwd": str(cwd), "env": env, "streams": list(map(str, streams))}
+        process = self._ask({"start": start}, 600)
+        self.running.add(process)
+        return process
+
+    def wait(self, process: int, timeout: float) -> int:
+        code = self._ask({"wait": process}, timeout)
+        self.running.remove(process)
+        return code
+
+    def _ask(self, request: dict, timeout: float) -> int:
         assert self.server.stdin is not None and self.server.stdout is not None
         self.server.stdin.write(json.dumps(request).encode() + b"\n")
         self.server.stdin.flush()
         if not select.select([self.server.stdout], [], [], timeout)[0]:
             self.close()
-            raise TimeoutError(f"nmt {' '.join(args)} took longer than {timeout} s")
+            raise TimeoutError(f"no answer in {timeout} s: {request}")
         return int(self.server.stdout.readline())
 
     def close(self) -> None:
-        os.killpg(self.server.pid, signal.SIGKILL)
+        for leader in (*self.running, self.server.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
         self.server.wait()
 
 
@@ -48,9 +68,14 @@ def serve() -> bool:
 
     gc.freeze()  # the children's collectors skip these objects, so their memory stays shared
     for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            print(os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1]), flush=True)
+            continue
         child = os.fork()
         if not child:
-            request = json.loads(line)
+            request = request["start"]
+            os.setpgid(0, 0)
             for number, name in enumerate(request["streams"]):
                 os.dup2(os.open(name, os.O_WRONLY if number else os.O_RDONLY), number)
             os.chdir(request["cwd"])
@@ -58,7 +83,7 @@ def serve() -> bool:
             os.environ.update(request["env"])
             sys.argv = ["nmt", *request["args"]]
             return True
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(child, flush=True)
     return False
 
 

@@ -1,0 +1,145 @@
+"""Several processes: torchrun and worker processes give the weights of one process, and survive or report deaths."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
+
+from nmt_cli.recipe.schema import Recipe, Train, Transformer
+from nmt_cli.store.log import Start, Valid, read_log
+from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.training.session import local_processes
+
+
+def torchrun(tmp_path: Path, processes: int, *args: object, restarts: int = 0, env: dict[str, str] | None = None):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    command += ["--max-restarts", str(restarts), "--master-port", str(port)]
+    command += ["-m", "nmt_cli", "train", *map(str, args)]
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200, env=environment)
+
+
+def in_every_python_process(folder: Path, code: str) -> dict[str, str]:
+    """The environment in which every Python process runs this code first."""
+    (folder / "sitecustomize.py").write_text(code)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.mark.parametrize("accumulate", [2, 1], ids=["whole micro-batches", "parts of one micro-batch"])
+@pytest.mark.parametrize("by_torchrun", [True, False], ids=["torchrun", "workers"])
+def test_two_processes_give_the_weights_of_one(nmt, toy, tmp_path, accumulate, by_torchrun):
+    options = sets("model.dropout=0", f"train.accumulate={accumulate}", "train.steps=10", "train.average=2")
+    options += sets("train.subword_sampling=0.1")
+    assert nmt("train", toy, "--out", "one", *options).code == 0
+    if by_torchrun:
+        done = torchrun(tmp_path, 2, toy, "--out", "two", *options)
+        assert done.returncode == 0, done.stderr
+    else:
+        assert "2 processes of " in nmt("train", toy, "--out", "two", *options, *TWO_PROCESSES).err
+    one, two = (load_file(RunFolder(tmp_path / run).checkpoint(10).weights) for run in ("one", "two"))
+    assert_same_weights(one, two, 1e-6)
+    assert [entry.processes for entry in read_log(tmp_path / "two") if isinstance(entry, Start)] == [2]
+    ours, theirs = losses(tmp_path / "two", "train"), losses(tmp_path / "one", "train")
+    assert [step for step, _ in ours] == [step for step, _ in theirs]
+    assert np.allclose([loss for _, loss in ours], [loss for _, loss in theirs], atol=1e-5)
+    # The processes validate together.
+    ours, theirs = ([entry for entry in read_log(tmp_path / run) if isinstance(entry, Valid)] for run in ("two", "one"))
+    assert [entry.kind for entry in ours] == [entry.kind for entry in theirs]
+    figures = [[(entry.loss, entry.bleu, entry.chrf, entry.lines) for entry in log] for log in (ours, theirs)]
+    assert np.allclose(*figures, atol=1e-4)
+
+
+def test_partial_torchrun_environment_means_one_process(train_toy, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    _, events = train_toy("train.steps=2")
+    assert isinstance(events[0], Start) and events[0].processes == 1
+
+
+@pytest.mark.parametrize(
+    ("dim", "tokens", "accumulate", "wanted", "threads", "processes"),
+    [
+        (256, 4096, 1, 0, 2, 2),
+        (256, 2048, 1, 0, 2, 1),
+        (256, 2048, 2, 0, 2, 2),
+        (256, 4096, 4, 0, 6, 6),
+        (256, 4096, 2, 0, 6, 3),
+        (512, 4096, 1, 0, 2, 1),
+        (512, 4096, 1, 2, 2, 2),
+        (256, 4096, 1, 1, 2, 1),
+    ],
+)
+def test_processes_by_width_and_batch(dim, tokens, accumulate, wanted, threads, processes):
+    settings = Train(batch_tokens=tokens, accumulate=accumulate, processes=wanted)
+    assert local_processes(Recipe(model=Transformer(dim=dim), train=settings), threads) == processes
+
+
+DEATHS = [
+    (3, "os.kill(os.getpid(), 9)", "it was killed"),
+    (2, "import nmt_cli.training.loss as l; l.TrainingLoss.forward = None", "TypeError: 'NoneType' object is not"),
+]
+
+
+@pytest.mark.parametrize(("processes", "death", "cause"), DEATHS, ids=["killed", "failed"])
+def test_a_worker_that_dies_is_an_error(start_nmt, toy, tmp_path, processes, death, cause):
+    """One of the workers dies after the first checkpoint. The checkpoint is intact."""
+    run = RunFolder(tmp_path / "runs/toy")
+    code = f"""
+import os, sys, threading, time
+def watch():
+    while not os.path.exists({str(run.checkpoint(10).path)!r}):
+        time.sleep(0.01)
+    try:
+        os.open({str(tmp_path / "first")!r}, os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return
+    {death}
+if "--multiprocessing-fork" in sys.orig_argv:
+    threading.Thread(target=watch, daemon=True).start()
+"""
+    environment = in_every_python_process(tmp_path, code)
+    options = sets(f"train.processes={processes}", "train.steps=100000", "train.patience=0", "train.keep=100000")
+    result = start_nmt("train", toy, *options, env=environment).wait()
+    assert result.code == 1
+    assert f"error: a worker process died: {cause}" in result.err and "train.processes=1" in result.err
+    assert "Traceback" not in result.err and "\n\n" not in result.err
+    assert run.checkpoint(10).state.exists()
+
+
+def test_torchrun_restarts_a_killed_worker_from_the_last_checkpoint(toy, tmp_path):
+    """torchrun starts all processes again. The weights are those of a run without a death; --force counts once."""
+    run, killed = RunFolder(tmp_path / "runs/toy"), tmp_path / "killed"
+    code = f"""
+import os, threading, time
+def watch():
+    while not os.path.exists({str(run.checkpoint(10).path)!r}):
+        time.sleep(0.01)
+    if not os.path.exists({str(killed)!r}):
+        open({str(killed)!r}, "w").close()
+        os.kill(os.getpid(), 9)
+if os.environ.get("RANK") == "1":
+    threading.Thread(target=watch, daemon=True).start()
+"""
+    run.path.mkdir(parents=True)
+    run.log.write_text("")  # something to rename
+    done = torchrun(tmp_path, 2, toy, "--force", restarts=2, env=in_every_python_process(tmp_path, code))
+    assert done.returncode == 0, done.stderr
+    assert killed.exists()
+    starts = [entry for entry in read_log(run.path) if isinstance(entry, Start)]
+    assert [entry.resumed for entry in starts] == [False, True] and starts[1].step >= 10
+    assert [step for step, _ in losses(run.path, "train")] == list(range(5, 41, 5))
+    assert sorted(path.name for path in run.path.parent.iterdir()) == ["toy", "toy.old-1"]
+    (tmp_path / "sitecustomize.py").unlink()
+    assert torchrun(tmp_path, 2, toy, "--out", "whole").returncode == 0
+    assert weights_hash(run.path) == weights_hash(tmp_path / "whole")

@@ -1,0 +1,161 @@
+"""A run that is interrupted continues exactly, and only with the same recipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+
+import pytest
+from support.checks import assert_user_error, wait_until
+from support.toy_runs import TWO_PROCESSES, losses, sets, steps_saved, weights_hash
+
+from nmt_cli.files import sha256_of
+from nmt_cli.scoring.metrics import Scores
+from nmt_cli.store.checkpoint import load_state
+from nmt_cli.store.log import read_log
+from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.training.validation import Validation
+
+EVERYTHING = sets(
+    *("train.ema=0.9", "train.subword_sampling=0.1", "train.accumulate=2", "model.attention_dropout=0.1"),
+    *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1"),
+)
+RECURRENT = sets(
+    *("model.family=rnn", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2", "model.dropout=0.2"),
+    *("model.span=predictive", "model.input_feeding=true", "train.consistency=simcut"),
+)
+CONVOLUTIONAL = sets("model.family=conv", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2")
+DECODER = sets("model.family=decoder", "model.dim=32", "model.ff=64", "model.layers=2", "model.attention_dropout=0.1")
+
+
+def assert_same_run(one: RunFolder, two: RunFolder) -> None:
+    """By hash of the last weights, moments and moving average; the logs have the same lines."""
+    ours, theirs = (run.saved_checkpoints()[-1] for run in (one, two))
+    for a, b in (
+        (ours.weights, theirs.weights),
+        (ours.optimizer, theirs.optimizer),
+        (ours.moving_average, theirs.moving_average),
+    ):
+        assert a.exists() == b.exists() and (not a.exists() or sha256_of(a) == sha256_of(b))
+    for kind in ("train", "valid"):
+        assert losses(one.path, kind) == losses(two.path, kind)
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "steps"),
+    [([], 10, 40), ([*EVERYTHING, *sets("train.steps=200", "train.valid_every=100")], 100, 200)],
+    ids=["plain", "everything"],
+)
+def test_resume_after_kill_9_is_exact(nmt, start_nmt, toy, tmp_path, options, first, steps):
+    """200 steps = 100 + kill -9 in the middle of an epoch + the rest, with everything random switched on."""
+    whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
+    result = nmt("train", toy, "--out", whole.path, *options)
+    assert result.code == 0, result.err
+    running = start_nmt("train", toy, "--out", killed.path, *options)
+    wait_until(killed.checkpoint(first).path.exists)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait().code == -signal.SIGKILL
+    saved = killed.saved_checkpoints()[-1]
+    assert first <= saved.step < steps and load_state(saved).position.index > 0
+    rest = nmt("train", toy, "--out", killed.path, *options)
+    assert rest.code == 0 and f"continuing from step {saved.step}" in rest.err
+    assert_same_run(whole, killed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[*EVERYTHING, *TWO_PROCESSES, *sets("train.optimizer=muon")], RECURRENT, CONVOLUTIONAL, DECODER],
+    ids=["two processes with muon", "recurrent", "convolutional", "decoder"],
+)
+def test_resume_from_a_checkpoint_is_exact(nmt, toy, tmp_path, options):
+    """A copy of a run, as kill -9 would have left it after step 10: later lines of the log are still there."""
+    whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
+    options = [*options, *sets("train.keep=10", "train.steps=30")]
+    result = nmt("train", toy, "--out", whole.path, *options)
+    assert result.code == 0, result.err
+    shutil.copytree(whole.path, killed.path, symlinks=True)
+    for step in (20, 30):
+        shutil.rmtree(killed.checkpoint(step).path)
+    assert load_state(killed.checkpoint(10)).position.index > 0
+    rest = nmt("train", toy, "--out", killed.path, *options)
+    assert rest.code == 0 and "continuing from step 10" in rest.err
+    assert_same_run(whole, killed)
+
+
+def test_log_lines_after_the_last_checkpoint_are_removed(nmt, toy, tmp_path):
+    nmt("train", toy, *sets("train.steps=10"))
+    run = tmp_path / "runs/toy"
+    log = run / "log.jsonl"
+    last = [json.loads(line) for line in log.read_text().splitlines() if '"kind": "train"' in line][-1]
+    log.write_text(log.read_text() + json.dumps({**last, "step": 15, "loss": 1.0}) + '\n{"kind": "tra')
+    assert nmt("train", toy, *sets("train.steps=20")).code == 0
+    assert [step for step, _ in losses(run, "train")] == [5, 10, 15, 20]
+    assert losses(run, "train")[2][1] != 1.0
+
+
+def test_a_run_that_was_killed_after_its_last_checkpoint_is_finished(nmt, toy, tmp_path):
+    """The average, the export and the link to the best checkpoint are made again."""
+    run, options = RunFolder(tmp_path / "runs/toy"), sets("train.average=2")
+    assert nmt("train", toy, *options).code == 0
+    best = run.best.resolve().name
+    averaged = sha256_of(run.model / "model.safetensors")
+    lines = run.log.read_text().splitlines(keepends=True)
+    assert [json.loads(line)["kind"] for line in lines][-2:] == ["average", "end"]
+    run.log.write_text("".join(lines[:-2]))
+    state = run.checkpoint(40).state
+    state.write_text(state.read_text().replace('"finished": true', '"finished": false'))
+    shutil.rmtree(run.model / "ctranslate2")
+    run.best.unlink()
+    run.best.symlink_to("step-30" if best != "step-30" else "step-40")
+    result = nmt("train", toy, *options)
+    assert result.code == 0 and "already finished" not in result.err
+    assert (run.model / "ctranslate2/model.bin").exists() and run.best.resolve().name == best
+    assert sha256_of(run.model / "model.safetensors") == averaged
+    assert [entry.kind for entry in read_log(run.path)][-3:] == ["start", "average", "end"]
+    assert "already finished" in nmt("train", toy, *options).err
+
+
+def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.steps=5")).code == 0
+    before = weights_hash(tmp_path / "runs/toy")
+    result = nmt("train", toy, *sets("train.lr=5e-3", "model.dropout=0.3"))
+    assert_user_error(result, "model.dropout was 0.2 and is 0.3", "train.lr was 0.003 and is 0.005", "--force")
+    assert weights_hash(tmp_path / "runs/toy") == before
+
+
+def test_a_run_that_was_moved_continues_where_it_is(nmt, toy, tmp_path):
+    assert nmt("train", toy, "--out", "old", *sets("train.steps=10")).code == 0
+    shutil.copytree(tmp_path / "old", tmp_path / "new", symlinks=True)
+    assert nmt("train", "new", *sets("train.steps=20")).code == 0
+    assert steps_saved(tmp_path / "new")[-1] == 20 and steps_saved(tmp_path / "old")[-1] == 10
+    assert nmt("train", "new", "--out", "newer", *sets("train.steps=5")).code == 0
+    assert steps_saved(tmp_path / "newer")[-1] == 5
+
+
+def test_another_metric_selects_its_own_best(nmt, toy, tmp_path):
+    """A loss is never above a BLEU score: no later model would be the best."""
+    assert nmt("train", toy, *sets("train.steps=10")).code == 0
+    result = nmt("train", toy, *sets("train.steps=20", "train.metric=loss"))
+    assert result.code == 0 and "no longer by bleu of 10 lines, beam 1" in " ".join(result.err.split())
+    state = load_state(RunFolder(tmp_path / "runs/toy").checkpoint(20))
+    assert state.best_value < 0 and state.best_step == 20
+    same = sets("train.metric=loss", "train.valid_beam=2")  # the beam plays no part in a loss
+    assert "no longer by" not in nmt("train", toy, *sets("train.steps=30"), *same).err
+
+
+def test_the_best_model_is_measured_again_if_the_validation_lines_change(train_toy, monkeypatch):
+    """A worse model must not replace it."""
+
+    def bleu(*values: float) -> None:
+        scores = iter(values)
+        monkeypatch.setattr(Validation, "measure", lambda *args: (1.0, Scores(next(scores), 0.0, "")))
+
+    bleu(20.0)
+    result, _ = train_toy("train.steps=10")
+    before = sha256_of(result.run / "model/model.safetensors")
+    bleu(30.0, 25.0)
+    train_toy("train.steps=20", "train.valid_lines=5")
+    state = load_state(RunFolder(result.run).checkpoint(20))
+    assert (state.best_value, state.best_step) == (30.0, 10) and state.validations_since_best == 1
+    assert sha256_of(result.run / "model/model.safetensors") == before
