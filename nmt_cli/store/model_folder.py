@@ -25,6 +25,7 @@ from nmt_cli.text.vocab import Vocab, load_vocab
 # The types of weights that CTranslate2 has; float32 is exact, int8 is smallest.
 CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 
+
 @dataclass(frozen=True)
 class ModelFiles:
     """The file names of a model, once."""

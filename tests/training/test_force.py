@@ -43,7 +43,7 @@ def test_force_renames_nothing_if_the_new_run_is_refused(nmt, toy, tmp_path):
     assert nmt("train", toy, *sets("train.steps=5")).code == 0
     before = content(tmp_path / "runs")
     refused = nmt("train", toy, "--force", *sets("train.max_length=1"))
-    assert_user_error(refused, "no training pair has at most 1 pieces")
+    assert_user_error(refused, "every training pair has more than 1 pieces on a side")
     assert content(tmp_path / "runs") == before
     assert "already finished" in nmt("train", toy, *sets("train.steps=5")).err
 

@@ -114,7 +114,7 @@ MISTAKES = [
     (["toy.toml", *sets("train.device=cuda")], "this machine has no device cuda"),
     (["toy.toml", "--from", "nowhere"], "there is no model nowhere"),
     (["toy.toml", "--from", "empty"], "empty is not a model"),
-    (["toy.toml", *sets("train.max_length=1")], "no training pair has at most 1 pieces"),
+    (["toy.toml", *sets("train.max_length=1")], "every training pair has more than 1 pieces on a side"),
     (["toy.toml", *sets("train.tensorboard=true")], "needs TensorBoard"),
     (["toy.toml", *sets("train.steps=inf")], "train.steps: must be a finite number, not inf"),
     (["toy.toml", *sets('model.family=["rnn"]')], "model.family: must be one of transformer"),

@@ -12,8 +12,8 @@ from support.toy_runs import sets
 
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.log import Average, End, Note, Start, Train, Valid
-from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating
 from nmt_cli.terminal.history import duration
+from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating
 from nmt_cli.training.screen import TrainingScreen
 
 START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None)
