@@ -29,6 +29,8 @@ from nmt_cli.translate.results import Output, Translation
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_long
 
+ATTEMPTS = 2  # to put back what was lost: first only the lost spans, then all spans
+
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
 
@@ -191,7 +193,7 @@ class LineTranslator:
         if not missing:
             return Segment(outputs, flags | found)
         # 2. Translate the text without the lost spans and put them back. If that fails, without all required spans.
-        for taken in (missing, required) if len(missing) < len(required) else (required,):
+        for taken in [missing, required][: ATTEMPTS if len(missing) < len(required) else 1]:
             taken = taken if prefix else [_with_capital(span, text) for span in taken]
             rest, gaps = take_out(text, taken)
             if not any(map(str.isalnum, rest)):

@@ -1,13 +1,15 @@
-"""What must come through a translation unharmed: placeholders, tags, URLs, e-mails, emoji, numbers, characters that the
-vocabulary does not know. `nmt translate` first lets the model try; only if something is lost is the text translated
-without it, and it is put back where attention says it belongs.
+"""Text that must survive a translation: placeholders, tags, URLs, emoji, numbers, words with unknown characters.
+
+The model first translates the line as it is. If something is missing in the translation, the line is translated again
+without it, and it is put back where attention says that it belongs. For unknown words this is PosUnk (Luong et al.
+2015, "Addressing the rare word problem in neural machine translation"), with attention instead of position classes.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
@@ -18,28 +20,33 @@ from nmt_cli.text.alignment import SPACE, Word, is_punctuation, words_of
 from nmt_cli.text.words import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
-_W = rf"[^\W{UNSPACED}]"  # part of a word, where words are apart
+_W = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
 _URL = rf"[^\s<>\"'{{}}()“”„‟«»‹›‘’…{UNSPACED}\u3000-\u303f\uff00-\uffef]"
-_PATTERN = re.compile(
-    rf"""
-    (?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )    # addresses
-        (?: {_URL} | \( {_URL}* \) )* (?: (?![.,;:!?\]]) {_URL} | \( {_URL}* \) )
-  | (?<!{_W}) (?<![.+-]) (?: {_W} | [.+-] )+ @ (?: {_W} | - )+ (?: \. (?: {_W} | - )+ )+    # e-mail
-  | </? [A-Za-z!] [^<>]{{0,200}} > | <0x[0-9A-F]{{2}}> | & (?: \#\d+ | \w{{2,8}} ) ;           # tags, entities
-  | [$%]? \{{ [^{{}}]{{0,60}} \}} | \{{\{{ [^{{}}]{{0,60}} \}}\}}            # {{x}}, {{{{x}}}}, ${{x}}
-  | (?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* (?: [1-9]\d* )? (?: \.\d+ )?      # %s, %1$s, %(x)d
-        (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])                   # ... %lu
-  | (?<!\w) [@\#] \w+                                                      # mentions
-  | (?<!{_W}) (?<!\.) v? \d+ (?: \.\d+ ){{2,}} (?!{_W})                       # versions
-  | (?<!{_W}) \d+ (?: [x×] \d+ )+ (?!{_W})                                   # 1920x1080
-  | [0-9\#*] \ufe0f? \u20e3                                                 # keycaps
-  | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*                               # emoji
-    """,
-    re.VERBOSE,
-)
+# What is copied letter by letter. benchmarks/protect.py measures what each rule brings.
+RULES = {
+    "address": rf"""(?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )
+        (?: {_URL} | \( {_URL}* \) )* (?: (?![.,;:!?\]]) {_URL} | \( {_URL}* \) )""",
+    "e-mail": rf"(?<!{_W}) (?<![.+-]) (?: {_W} | [.+-] )+ @ (?: {_W} | - )+ (?: \. (?: {_W} | - )+ )+",
+    "tag": r"</? [A-Za-z!] [^<>]{0,200} > | <0x[0-9A-F]{2}>",
+    "entity": r"& (?: \#\d+ | \w{2,8} ) ;",
+    "braces": r"[$%]? \{ [^{}]{0,60} \} | \{\{ [^{}]{0,60} \}\}",
+    "percent": r"""(?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* (?: [1-9]\d* )? (?: \.\d+ )?
+        (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])""",  # %s, %1$s, %(x)d, %lu
+    "mention": r"(?<!\w) [@\#] \w+",
+    "version": rf"(?<!{_W}) (?<!\.) v? \d+ (?: \.\d+ ){{2,}} (?!{_W})",
+    "size": rf"(?<!{_W}) \d+ (?: [x×] \d+ )+ (?!{_W})",  # 1920x1080
+    "emoji": rf"[0-9\#*] \ufe0f? \u20e3 | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*",  # keycaps are emoji, too
+}
+
+
+def compile_rules(rules: Iterable[str]) -> re.Pattern:
+    return re.compile("|".join(rules), re.VERBOSE)
+
+
+_PATTERN = compile_rules(RULES.values())
 _SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] )"
-# A number may be written in another way: what counts is its digits, its minus, and where its decimal mark is. One
-# digit alone may become a word. What belongs to it comes along when it is put back: the 1990s, 12th, 10km, 5 %, 20 °C.
+# A number of two digits or more, or with a sign. A single digit may become a word. Letters and signs that belong to the
+# number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
     rf"""
     (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) \d
@@ -49,42 +56,43 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _DIGITS = re.compile(r"\d(?:[.,:/\u00a0\u202f]?\d)*")
-_CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # most lines have none of these, which is soon seen
-# 1,234.5 is 1.234,5 and 1 234,5; three digits may be thousands, or not.
+_CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # a fast test: most lines have none of these
+# Languages write numbers differently: 1,234.5 is 1.234,5 and 1 234,5. Three digits may be thousands.
 _THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f](?=\d{3}(?!\d))")
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f ](?=\d{3}(?!\d))")
-_MARK = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
+_DECIMAL_MARK = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-# Where words are apart: with accents of their own, and with symbols that are part of them, as in C# and °C.
+# Letters with their accents, and symbols that are part of a word, as in C# and °C.
 _LETTER = rf"(?:[^\W{UNSPACED}]|[\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff]|[#&@°+$€£¥©®™\u2100-\u214f])"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’]{_LETTER}+)*")
 
 
 @dataclass(frozen=True)
 class Span:
-    """text[start:stop], which the translation must have as `wanted`."""
+    """text[start:stop], which the translation must contain as `wanted`."""
 
     start: int
     stop: int
     wanted: str
-    number: bool = False
+    number: bool = False  # only the digits, the minus and the decimal mark count
 
     def count_in(self, text: str) -> int:
-        if self.number:
-            found = _DIGITS.search(self.wanted)
-            assert found is not None
-            minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if found.start() else ""
-            number = re.compile(rf"{minus}(?<![\d·]){_canonical(found[0], _THOUSANDS)}(?![\d·])")
-            # A space between two numbers may be inside of one, as in 10 000, or not.
-            return max(len(number.findall(_canonical(text, marks))) for marks in (_SPACED_THOUSANDS, _THOUSANDS))
-        return text.count(self.wanted)
+        """How often a translation contains the wanted text."""
+        if not self.number:
+            return text.count(self.wanted)
+        digits = _DIGITS.search(self.wanted)
+        assert digits is not None
+        minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if digits.start() else ""
+        number = re.compile(rf"{minus}(?<![\d·]){_canonical(digits[0], _THOUSANDS)}(?![\d·])")
+        # A space between digits may be part of one number, as in 10 000, or stand between two numbers.
+        return max(len(number.findall(_canonical(text, marks))) for marks in (_SPACED_THOUSANDS, _THOUSANDS))
 
     def without(self, text: str, count: int) -> str:
-        """So many of them are counted, and are no part of anything else."""
+        """The text without the first `count` occurrences, so that they are not counted as part of another span."""
         return text if self.number else text.replace(self.wanted, "\0", count)
 
     @property
-    def tag(self) -> bool:
+    def is_tag(self) -> bool:
         return self.wanted.startswith("<")
 
     def contains(self, other: Span) -> bool:
@@ -98,18 +106,18 @@ AnySpan = TypeVar("AnySpan", bound=Span)
 
 
 def _canonical(text: str, thousands: re.Pattern) -> str:
-    """Numbers without marks of thousands, and one decimal mark for all."""
-    return _MARK.sub("·", thousands.sub("", text))
+    """Numbers without thousands separators, and with one kind of decimal mark."""
+    return _DECIMAL_MARK.sub("·", thousands.sub("", text))
 
 
 def verbatim(text: str) -> list[Span]:
-    """Placeholders, tags, addresses and the like, which no word of them may leave."""
+    """Placeholders, tags, addresses and the like."""
     return [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
 
 
-def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
-    """The spans of a line, from left to right; `known` says whether the vocabulary has a character."""
-    spans = _unknown(text, known)
+def protected(text: str, is_known: Callable[[str], bool]) -> list[Span]:
+    """The spans of a line, from left to right. `is_known` says whether the vocabulary has a character."""
+    spans = _unknown_words(text, is_known)
     if _CANDIDATE.search(text):
         spans += verbatim(text)
         spans += [_number(match, spans) for match in _NUMBER.finditer(text)]
@@ -117,7 +125,7 @@ def protected(text: str, known: Callable[[str], bool]) -> list[Span]:
 
 
 def _number(match: re.Match, others: Sequence[Span]) -> Span:
-    """Without a sign that is a span by itself, since what counts of a number is its digits."""
+    """The span of a number, without a sign that is a span of its own."""
     digits = _DIGITS.search(match.string, match.start())
     assert digits is not None
     stop = min((span.start for span in others if digits.end() <= span.start < match.end()), default=match.end())
@@ -125,26 +133,28 @@ def _number(match: re.Match, others: Sequence[Span]) -> Span:
     return Span(match.start(), match.start() + len(wanted), wanted, number=True)
 
 
-def _unknown(text: str, known: Callable[[str], bool]) -> list[Span]:
-    """Runs of unknown characters. An unknown letter is known by the word that it stands in: the rest of a name is no
-    use without it."""
-    if all(map(known, set(text))):
+def _unknown_words(text: str, is_known: Callable[[str], bool]) -> list[Span]:
+    """Words with a character that the vocabulary does not have, and runs of other unknown characters.
+
+    A word is protected as a whole, because the rest of a name is useless without the unknown letter.
+    """
+    if all(map(is_known, set(text))):
         return []
-    unknown = [not known(character) for character in text]
+    unknown = [not is_known(character) for character in text]
     spans = [Span(word.start(), word.end(), word[0]) for word in _WORD.finditer(text)]
     spans = [span for span in spans if any(unknown[span.start : span.stop])]
     for span in spans:
         unknown[span.start : span.stop] = [False] * (span.stop - span.start)
     start = 0
-    for strange, run in groupby(unknown):
+    for is_unknown, run in groupby(unknown):
         stop = start + len(list(run))
-        spans += [Span(start, stop, text[start:stop])] if strange else []
+        spans += [Span(start, stop, text[start:stop])] if is_unknown else []
         start = stop
     return spans
 
 
 def without_overlaps(spans: Sequence[AnySpan]) -> list[AnySpan]:
-    """Where two overlap, the one that begins first, or else the longer."""
+    """Of two spans that overlap, keep the one that begins first; if both begin together, the longer one."""
     kept: list[AnySpan] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
         if not kept or span.start >= kept[-1].stop:
@@ -153,55 +163,59 @@ def without_overlaps(spans: Sequence[AnySpan]) -> list[AnySpan]:
 
 
 def lost(spans: Sequence[AnySpan], translation: str) -> list[AnySpan]:
-    """Those whose content a translation has less often than it should; with one tag all tags, to keep their order."""
-    contents = [replace(span, start=0, stop=0) for span in spans]  # without their places, equal ones are equal
+    """The spans that a translation contains less often than it should. If one tag is lost, all tags, to keep order."""
+    contents = [replace(span, start=0, stop=0) for span in spans]  # equal contents at different places are equal
     missing = set()
-    # The longest first: an address may be the beginning of another.
+    # The longest content first, because a short address may be the beginning of a long one.
     for content, count in sorted(Counter(contents).items(), key=lambda item: -len(item[0].wanted)):
         if content.count_in(translation) < count:
             missing.add(content)
         translation = content.without(translation, count)
-    tags = any(content.tag for content in missing)
-    return [span for span, content in zip(spans, contents, strict=True) if content in missing or (tags and content.tag)]
+    tag_lost = any(content.is_tag for content in missing)
+    return [
+        span
+        for span, content in zip(spans, contents, strict=True)
+        if content in missing or (tag_lost and content.is_tag)
+    ]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Where something was taken out of a text: at character `at` of what remains."""
+    """A place where a span was taken out of a text: at character `at` of the remaining text."""
 
     at: int
     wanted: str
-    before: str  # the characters that it stood between; a space at the ends
+    before: str  # the characters before and after the span; a space at the ends of the text
     after: str
 
 
 def replaced(text: str, spans: Sequence[Span]) -> str:
-    """The text with what is wanted of the spans in their places."""
-    for span in reversed(_joined(text, spans)):
+    """The text with the wanted text of each span in its place."""
+    for span in reversed(_merged(text, spans)):
         text = text[: span.start] + span.wanted + text[span.stop :]
     return text
 
 
-def _joined(text: str, spans: Sequence[Span]) -> list[Span]:
-    """Spans that are apart by nothing but space are one."""
-    joined: list[Span] = []
+def _merged(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Spans with nothing but space between them become one span."""
+    merged: list[Span] = []
     for span in spans:
-        between = text[joined[-1].stop : span.start] if joined else "-"
+        between = text[merged[-1].stop : span.start] if merged else "-"
         if between.strip():
-            joined.append(span)
+            merged.append(span)
             continue
-        last = joined.pop()
-        words = (last.wanted[-1] + span.wanted[0]).isalnum() and not _UNSPACED.search(last.wanted[-1] + span.wanted[0])
-        if not between and words and _UNSPACED.match(text[span.start]):
-            between = " "  # the source needs none, but their translations do
-        joined.append(Span(last.start, span.stop, last.wanted + between + span.wanted))
-    return joined
+        last = merged.pop()
+        edges = last.wanted[-1] + span.wanted[0]
+        if not between and edges.isalnum() and not _UNSPACED.search(edges) and _UNSPACED.match(text[span.start]):
+            between = " "  # Chinese terms have no space between them, but their English translations need one
+        merged.append(Span(last.start, span.stop, last.wanted + between + span.wanted))
+    return merged
 
 
 def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
-    """The text without the spans, and the gaps. What is apart by nothing but space is one gap, kept as it is."""
+    """The text without the spans, and the gaps. Spans with nothing but space between them leave one gap."""
     rest, gaps, done = "", [], 0
-    for span in _joined(text, spans):
+    for span in _merged(text, spans):
         rest += text[done : span.start]
         before, after = rest[-1:] or " ", text[span.stop : span.stop + 1] or " "
         rest = rest.rstrip(" ")
@@ -221,10 +235,10 @@ def put_back(
     decode: Callable[[Word], str],
     prefix: int = 0,
 ) -> str:
-    """The translation, with everything back in its gap, and behind the pieces of a forced prefix.
+    """The translation with the wanted text of every gap, behind the pieces of a forced prefix.
 
-    boundaries[i] is the number of source pieces before gap i. It goes to the word boundary of the translation that
-    best separates what attends to the source before the gap from what attends to the source behind it.
+    boundaries[i] is the number of source pieces before gap i. The gap goes to the word boundary that best separates
+    the words that attend to the source before the gap from the words that attend to the source behind it.
     """
     words = words_of(pieces, punctuation=True)
     # mass[t, s]: attention of the first t target pieces to the first s source pieces
@@ -232,35 +246,35 @@ def put_back(
     mass[1:, 1:] = attention[: len(pieces)].cumsum(0).cumsum(1)
     places = [word.start for word in words] + [len(pieces)]
     inserted: dict[int, list[Gap]] = {}
-    first = latest = sum(place < prefix for place in places[:-1])
+    first = latest_tag = sum(place < prefix for place in places[:-1])
     for gap, boundary in zip(gaps, boundaries, strict=True):
-        concord = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
+        agreement = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
         if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text) and first < len(words):
-            concord.pop()  # what stood before the end of the source stands before the last mark of the translation
-        best = first + int(np.argmax(concord[first:])) if boundary else first
-        if gap.wanted.startswith("<"):  # tags close after they have opened
-            best = latest = max(latest, best)
+            agreement.pop()  # a gap before the end of the source stays before the last mark of the translation
+        best = first + int(np.argmax(agreement[first:])) if boundary else first
+        if gap.wanted.startswith("<"):  # a tag closes after it has opened
+            best = latest_tag = max(latest_tag, best)
         inserted.setdefault(best, []).append(gap)
     text = ""
     for index in range(len(words) + 1):
         word = words[index] if index < len(words) else None
         spaced = word is None or pieces[word.start].startswith(SPACE)
         following = decode(word) if word is not None else ""
-        after_mark = bool(text) and not spaced and not text[-1].isalnum()  # an opening one: the word touches it
+        after_mark = bool(text) and not spaced and not text[-1].isalnum()  # behind an opening mark comes no space
         for gap in inserted.get(index, []):
             text += ("" if not text or after_mark or _touches(gap.before, text[-1]) else " ") + gap.wanted
             after_mark = False
-            # A closing mark that touched the word before it touches what is now there.
+            # A closing mark that touched the word before it now touches the inserted text.
             spaced = not _touches(gap.after, following[:1]) and (spaced or following[:1].isalnum())
         text += (" " if spaced and text and following else "") + following
     return text
 
 
 def _touches(in_source: str, in_target: str) -> bool:
-    """May something stand by this character of the translation without a space, as it stood by that of the source?
+    """Does inserted text touch this character of the translation? `in_source`: its neighbor in the source.
 
-    By a letter it does if it did: part of a word. By a quotation mark it does if here, too, is a mark, and so where the
-    source's script has no spaces, unless the translation's has.
+    Text that touched a letter was part of a word, and touches again. Text that touched a mark, or a character of a
+    script without spaces, touches unless the translation has a letter of a script with spaces there.
     """
     if in_source == " " or (in_source.isalnum() and not _UNSPACED.match(in_source)):
         return in_source != " "

@@ -12,7 +12,7 @@ FORMATS = ("tsv", "jsonl")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_jsonl(nmt, model, engine, trained):
+def test_jsonl_has_all_fields(nmt, model, engine, trained):
     options = ("--format", "jsonl", "--n-best", 3, "--align", "--tokens", "--engine", engine)
     result = nmt("translate", model, *options, stdin=text_of(["", *SENTENCES[:9]]))
     assert result.code == 0, result.err
@@ -28,7 +28,7 @@ def test_jsonl(nmt, model, engine, trained):
         for best in entry["n_best"]:
             assert trained.vocab.target.decode(best["tokens"]) == best["text"]
             if not best["token_logprobs"]:
-                continue  # its repeats were cut, which only the first is flagged for
+                continue  # the repeats of this output were cut; flags describe only the first output
             assert len(best["token_logprobs"]) == len(best["tokens"]) + 1
             assert sum(best["token_logprobs"]) == pytest.approx(best["logprob"], abs=1e-3)
             assert best["logprob"] / len(best["token_logprobs"]) == pytest.approx(best["score"], abs=1e-4)
@@ -37,7 +37,7 @@ def test_jsonl(nmt, model, engine, trained):
             assert all(0 <= s < len(entry["source"].split()) for s, _ in pairs)
 
 
-def test_tsv(nmt, model):
+def test_tsv_has_one_row_per_rank(nmt, model):
     result = nmt("translate", model, "--format", "tsv", "--n-best", 2, stdin=text_of([SENTENCES[0], ""]))
     rows = [line.split("\t") for line in result.text.splitlines()]
     assert [(row[0], row[1]) for row in rows] == [("1", "1"), ("1", "2"), ("2", "1")]
@@ -45,7 +45,7 @@ def test_tsv(nmt, model):
     assert rows[0][3] == nmt("translate", model, stdin=text_of([SENTENCES[0]])).text.rstrip("\n")
 
 
-def test_alignments_are_the_same_in_both_formats(nmt, model):
+def test_alignments_are_the_same_in_tsv_and_jsonl(nmt, model):
     tsv, jsonl = (nmt("translate", model, "--align", "--format", f, stdin=text_of(SENTENCES[:5])) for f in FORMATS)
     assert tsv.code == jsonl.code == 0, (tsv.err, jsonl.err)
     entries = [json.loads(line)["n_best"][0] for line in jsonl.text.splitlines()]
@@ -54,8 +54,8 @@ def test_alignments_are_the_same_in_both_formats(nmt, model):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_given_translations_are_scored(nmt, model, write, engine):
-    """What the search says of its own translation is what force decoding says of it."""
+def test_score_only_gives_the_scores_of_the_search(nmt, model, write, engine):
+    """The search and forced decoding give a translation the same score."""
     found = nmt("translate", model, "--format", "jsonl", "--alpha", 0.6, "--no-protect", stdin=text_of(SENTENCES[:8]))
     entries = [json.loads(line) for line in found.text.splitlines()]
     source, target = write("s.en", text_of(SENTENCES[:8])), write("t.fr", text_of([e["translation"] for e in entries]))
@@ -77,7 +77,7 @@ def test_given_translations_are_scored(nmt, model, write, engine):
         assert only["score"] == pytest.approx(sum(only["token_logprobs"]) / length**0.6, abs=1e-4)
 
 
-def test_score_only_mistakes(nmt, model, write):
+def test_score_only_errors(nmt, model, write):
     short = write("short.fr", "un\n")
     two = text_of(["a", "b"])
     assert_user_error(
@@ -87,7 +87,7 @@ def test_score_only_mistakes(nmt, model, write):
     assert_user_error(nmt("translate", model, "--target", short), "--score-only")
 
 
-def test_a_given_translation_longer_than_the_positions(nmt, model):
+def test_pair_longer_than_the_positions_is_not_scored(nmt, model):
     pairs = ("the cat.\tle chat.\nthe cat.\t" + "le chat " * 1500 + "\n").encode()
     fast = nmt("translate", model, "--score-only", stdin=pairs)
     assert fast.code == 0 and "warning: line 2 has more pieces than this engine has positions" in fast.err

@@ -34,18 +34,18 @@ from nmt_cli.translate.window import WindowTranslator
         ("राम", "रामी राम", 1),  # a vowel sign is part of its word
     ],
 )
-def test_terms_in_a_translation(term, text, times):
+def test_terms_are_counted_in_a_translation(term, text, times):
     assert Term(0, 0, term).count_in(text) == times
 
 
-def test_terms_within_terms_are_counted_apart():
+def test_term_inside_a_longer_term_is_counted_apart():
     terms = [Term(0, 3, "chat"), Term(8, 17, "chat noir")]
     assert lost(terms, "un chat noir") == terms[:1]
     assert not lost(terms, "un chat noir, un Chat")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_glossary(nmt, model, write, engine):
+def test_terms_of_the_glossary_are_used(nmt, model, write, engine):
     terms = {"dog": "clebs", "garden": "jardinet", "cat": "matou"}
     glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
     lines = ["The dog sees the cat.", "The cat is in the garden.", "The Dog.", "Nothing of that."]
@@ -57,15 +57,15 @@ def test_a_glossary(nmt, model, write, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_term_that_occurs_twice_comes_twice(nmt, model, write, engine):
+def test_term_that_occurs_twice_comes_twice(nmt, model, write, engine):
     glossary = write("g.tsv", "dog\tmédor\n")
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"the dog sees the dog.\n")
     assert result.text.count("médor") == 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_term_ends_where_a_word_ends(nmt, model, write, engine):
-    """With these the model would rather write on: its own words begin so."""
+def test_forced_term_gets_no_ending(nmt, model, write, engine):
+    """The terms are the beginnings of words that the model would rather write."""
     terms = {"because": "par", "found": "tro", "box": "boî", "small": "pet", "happy": "heu", "old": "vie"}
     glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
     lines = [line for line in SENTENCES if any(re.search(rf"\b{term}\b", line.lower()) for term in terms)]
@@ -79,8 +79,8 @@ def test_a_term_ends_where_a_word_ends(nmt, model, write, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_line_of_nothing_but_terms(nmt, model, write, engine):
-    """Which the model cannot write."""
+def test_line_of_terms_only_is_replaced(nmt, model, write, engine):
+    """The model has no pieces for these terms."""
     glossary = write("g.tsv", "dog\tжук\ncat\t犬\n")
     lines = ["Dog", "dog", "Cat", "cat 😀", "Cat dog", "Dog!", "Dog (cat)."]
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
@@ -92,8 +92,8 @@ def test_a_line_of_nothing_but_terms(nmt, model, write, engine):
     assert result.text.splitlines() == ["Voilà жук!", "Voilà https://example.org/a!"]
 
 
-def test_both_engines_agree_on_a_glossary(nmt, model, write):
-    """The cost of what was forced is told, and decides nothing."""
+def test_both_engines_give_the_same_result_with_a_glossary(nmt, model, write):
+    """The cost of a forced term is reported, but does not change the order of the n best."""
     glossary = write("g.tsv", "because\tcar\nfound\tretrouvé\nbox\tcaisse\nsmall\tminuscule\nthe\tce\n")
     options = ("--glossary", glossary, "--patience", 1, "--format", "jsonl")
     one, two = (
@@ -109,15 +109,15 @@ def test_both_engines_agree_on_a_glossary(nmt, model, write):
         assert a["n_best"][0]["score"] == pytest.approx(b["n_best"][0]["score"], abs=2e-3)
 
 
-def test_neighbouring_terms_where_the_source_needs_no_space(write):
+def test_neighboring_chinese_terms_get_a_space_in_english(write):
     glossary = make_glossary(write("g.tsv", "猫\tcat\n狗\tdog\n"), "nfc")
     text = "猫狗都在睡。"
     assert [gap.wanted for gap in take_out(text, glossary.find(text))[1]] == ["cat dog"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_score_of_a_forced_term_is_the_models(nmt, model, write, engine):
-    """What it was made to write costs what it costs; only what the user gave is free."""
+def test_forced_term_costs_what_the_model_says(nmt, model, write, engine):
+    """Only a prefix of the user is free."""
     options = ("--engine", engine, "--format", "jsonl")
     glossary = write("g.tsv", "cat\tmatou\n")
     (line,) = nmt("translate", model, "--glossary", glossary, *options, stdin=b"the dog sees the cat.\n").text.split(
@@ -130,8 +130,8 @@ def test_the_score_of_a_forced_term_is_the_models(nmt, model, write, engine):
     assert found["n_best"][0]["score"] == pytest.approx(given["n_best"][0]["score"], abs=2e-3)
 
 
-def test_the_terms_of_a_line_against_a_pattern_for_each(write):
-    """Random terms in random lines, of letters, marks and characters that need no space."""
+def test_find_agrees_with_one_pattern_per_term(write):
+    """Random terms in random lines of letters, marks and characters of a script without spaces."""
     random_ = random.Random(3)
 
     def text(length: int) -> str:
@@ -150,7 +150,7 @@ def test_the_terms_of_a_line_against_a_pattern_for_each(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_term_inside_of_something_else_is_none(nmt, model, write, engine):
+def test_term_inside_a_placeholder_or_address_is_ignored(nmt, model, write, engine):
     glossary = write("g.tsv", "cat\tmatou\npress {x}\tappuyer sur {x}\n")
     kept = ["{cat}", "https://x.org/cat/1", "cat@example.com", "%(cat)s", '<cat id="1">', "#cat"]
     lines = [f"the dog sees {thing} today." for thing in kept]
@@ -162,7 +162,7 @@ def test_a_term_inside_of_something_else_is_none(nmt, model, write, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_term_that_begins_the_sentence_has_a_capital(nmt, model, write, engine):
+def test_term_at_the_beginning_gets_a_capital(nmt, model, write, engine):
     glossary = write("g.tsv", "the\tce\n")
     result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"The dog sees a cat.\n")
     assert result.text.startswith("Ce "), result.text
@@ -177,7 +177,7 @@ def test_a_term_that_begins_the_sentence_has_a_capital(nmt, model, write, engine
         ("\n", "is empty"),
     ],
 )
-def test_bad_glossaries(nmt, model, write, content, message):
+def test_bad_glossary_is_an_error(nmt, model, write, content, message):
     assert_user_error(nmt("translate", model, "--glossary", write("g.tsv", content), stdin=b"a\n"), message)
 
 
@@ -188,8 +188,8 @@ def test_terms_are_whole_words_and_the_longest_wins(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_glossary_goes_before_protection(nmt, model, write, engine):
-    """A term that the source vocabulary does not know, and one whose translation the target's does not."""
+def test_glossary_goes_before_protection(nmt, model, write, engine):
+    """The source vocabulary lacks the first term. The target vocabulary lacks the second translation."""
     terms = write("g.tsv", "北京\tPékin\ndog\t犬\n")
     text = text_of(["the cat sees 北京 today.", "the dog sees the cat."])
     result = nmt("translate", model, "--glossary", terms, "--engine", engine, stdin=text)
@@ -199,7 +199,7 @@ def test_the_glossary_goes_before_protection(nmt, model, write, engine):
     assert "犬" in second and "⁇" not in second
 
 
-def test_a_forced_term_touches_what_its_place_touched(trained, write, tmp_path):
+def test_forced_term_touches_an_opening_bracket(trained, write, tmp_path):
     """No space comes behind an opening bracket."""
     source, target, settings = "He sees (cat).", "Il voit (chat).", recipe.Vocab(size=300)
     texts = [source, target, *(side for pair in TEST[:50] for side in pair)]
@@ -208,10 +208,10 @@ def test_a_forced_term_touches_what_its_place_touched(trained, write, tmp_path):
     sources, targets = (vocab.source.encode(text, out_type=str) for text in (source, target))
     attention = np.zeros((len(targets) + 1, len(sources) + 1))
     behind = [next(n for n, piece in enumerate(pieces) if "(" in piece) + 1 for pieces in (targets, sources)]
-    attention[behind[0], behind[1]] = 1  # what stands behind the bracket looks at what stands behind that one
+    attention[behind[0], behind[1]] = 1  # from bracket to bracket
 
     class Obeys(Says):
-        """Goes on behind what it is made to write."""
+        """Writes the prefix, then the end of the sentence."""
 
         def translate(self, requests, options):
             ends = tuple(vocab.target.piece_to_id([")", "."]))

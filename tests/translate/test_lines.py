@@ -17,6 +17,8 @@ import sacrebleu
 from support.checks import assert_user_error
 from support.small_language import ENGINES, SENTENCES, TEST, text_of
 
+from nmt_cli.translate.rows import Row, read_rows
+
 NASTY = [
     (b"a\n\n \n\t\n\xe2\x80\x8b\nb", [1, 0, 0, 0, 0, 1]),
     (b"", []),
@@ -30,8 +32,8 @@ NASTY = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_lines_in_lines_out(nmt, model, engine):
-    """All nasty inputs in one; and each alone in the fast engine below."""
+def test_every_input_line_gives_one_output_line(nmt, model, engine):
+    """All nasty inputs in one text. The next test has each input alone."""
     whole = b"".join(
         data.removeprefix(b"\xef\xbb\xbf") + (b"" if data.endswith(b"\n") or not data else b"\n") for data, _ in NASTY
     )
@@ -44,58 +46,45 @@ def test_lines_in_lines_out(nmt, model, engine):
 
 
 @pytest.mark.parametrize(("data", "expected"), NASTY)
-def test_nasty_input(nmt, model, data, expected):
+def test_nasty_input_gives_the_expected_number_of_lines(nmt, model, data, expected):
     result = nmt("translate", model, stdin=data)
     assert result.code == 0, result.err
     assert [bool(line) for line in result.text.split("\n")[:-1]] == [bool(flag) for flag in expected]
     assert result.text == "" or result.text.endswith("\n")
 
 
-def test_marks_of_the_vocabulary_are_text_like_any_other(nmt, model):
+def test_special_pieces_in_the_input_are_ordinary_text(nmt, model):
     marks = ["</s>", "<pad>", "<unk>", "<0x0A>", "⁇"]
     result = nmt("translate", model, stdin=text_of([f"the cat sees {mark} and the dog." for mark in marks]))
     for mark, line in zip(marks, result.text.splitlines(), strict=True):
         assert mark in line
 
 
-def test_a_byte_order_mark_is_no_text(nmt, model):
+def test_byte_order_mark_is_removed(nmt, model):
     with_mark, without = (nmt("translate", model, stdin=mark + b"the cat.\n") for mark in (b"\xef\xbb\xbf", b""))
     assert with_mark.text == without.text != ""
 
 
-def test_bad_utf8_is_named(nmt, model, write):
+def test_bad_utf8_error_names_file_line_and_byte(nmt, model, write):
     assert_user_error(nmt("translate", model, stdin=b"ok\n\xff\xfe\nok\n"), "standard input, line 2, byte 1: not UTF-8")
     path = write("x.en", b"ok\nok\ncaf\xe9\n")
     assert_user_error(nmt("translate", model, path), "x.en, line 3, byte 4")
 
 
-def test_the_same_text_whatever_the_batch_and_the_order(nmt, model):
-    """Promise 5, for both engines, also where something is put back; with one rule to stop, one engine's text is the
-    other's."""
+def test_text_does_not_depend_on_batch_and_order(translators):
+    """This holds for both engines, and where text is put back. With the same patience, both give the same text."""
     lines = [sentence.replace(".", " {x}.") if n % 9 == 0 else sentence for n, sentence in enumerate(SENTENCES)]
     order = list(range(len(lines)))
     random.Random(1).shuffle(order)
-    expected = nmt("translate", model, "--patience", 1, stdin=text_of(lines)).text.splitlines()
+    expected = [one.text for one in translators["ctranslate2"].translate(lines, patience=1)]
     assert len(set(expected)) > 30
-    for engine in ENGINES:
-        for options in (["--batch-tokens", 1, "--workers", 1], ["--batch-tokens", 100], ["--batch-tokens", 4000]):
-            if engine == "torch" and options[1] == 1:
-                continue  # the slowest of all; tests/test_search.py has batches of one
-            result = nmt(
-                "translate",
-                model,
-                "--patience",
-                1,
-                "--engine",
-                engine,
-                *options,
-                stdin=text_of([lines[n] for n in order]),
-            )
-            assert result.code == 0, result.err
-            assert result.text.splitlines() == [expected[n] for n in order], (engine, options)
+    for engine, sizes in {"ctranslate2": (1, 100, 4000), "torch": (100, 4000)}.items():
+        for size in sizes:
+            shuffled = translators[engine].translate([lines[n] for n in order], patience=1, batch_tokens=size)
+            assert [one.text for one in shuffled] == [expected[n] for n in order], (engine, size)
 
 
-def test_it_translates(nmt, model, write):
+def test_translations_match_the_references(nmt, model, write):
     source = write("test.en", text_of([pair[0] for pair in TEST]))
     references = [pair[1] for pair in TEST]
     bleu = {}
@@ -107,7 +96,7 @@ def test_it_translates(nmt, model, write):
     assert abs(bleu["float32"] - bleu["int8"]) < 0.5, bleu
 
 
-def test_a_pipeline_into_score(model, write):
+def test_output_can_be_piped_into_nmt_score(model, write):
     source, target = write("t.en", text_of(SENTENCES)), write("t.fr", text_of([pair[1] for pair in TEST[:60]]))
     nmt = f"{sys.executable} -m nmt_cli"
     script = f"set -o pipefail; {nmt} translate {model} {source} | {nmt} score - --ref {target} --format json"
@@ -117,7 +106,7 @@ def test_a_pipeline_into_score(model, write):
 
 
 @pytest.mark.parametrize("name", ["a.en.gz", "a.en.xz"])
-def test_compressed_input(nmt, model, write, name):
+def test_compressed_input_is_read(nmt, model, write, name):
     pack = {".gz": gzip.compress, ".xz": lzma.compress}[Path(name).suffix]
     packed = nmt("translate", model, write(name, pack(text_of(SENTENCES[:5]))))
     assert packed.code == 0, packed.err
@@ -125,19 +114,21 @@ def test_compressed_input(nmt, model, write, name):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_workers_keep_the_order(nmt, model, engine):
+def test_number_of_workers_does_not_change_the_output(nmt, model, engine):
     options = ("--engine", engine, "--batch-tokens", 100)
     one, three = (nmt("translate", model, *options, "--workers", n, stdin=text_of(SENTENCES)) for n in (1, 3))
     assert one.code == three.code == 0 and one.text == three.text
 
 
-def test_shards_make_up_the_whole(nmt, model, write):
-    path = write("x.en", text_of(SENTENCES[:20]))
-    whole = nmt("translate", model, path).out
-    assert b"".join(nmt("translate", model, path, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
-    prefixes = ("--prefix-file", write("p.fr", "le\n" * 20))
-    whole = nmt("translate", model, path, *prefixes).out
-    assert b"".join(nmt("translate", model, path, *prefixes, "--shard", f"{i}/3").out for i in (1, 2, 3)) == whole
+def test_shards_together_are_the_whole(nmt, model, write):
+    path, prefixes = write("x.en", text_of(SENTENCES[:20])), write("p.fr", text_of([f"le {n}" for n in range(20)]))
+
+    def rows(given: Path | None, shard: str | None) -> list[Row]:
+        return [row for block in read_rows([path], given, False, shard) for row in block]
+
+    for given in (None, prefixes):
+        assert [row for n in (1, 2, 3) for row in rows(given, f"{n}/3")] == rows(given, None)
+    assert rows(prefixes, "2/4")[0] == Row(6, SENTENCES[5], "le 5")
     more = nmt("translate", model, path, "--prefix-file", write("q.fr", "le\n" * 21), "--shard", "3/3")
     assert more.code == 1 and "q.fr has more lines" in more.err
     numbered = nmt("translate", model, path, "--shard", "2/4", "--format", "tsv").text.splitlines()
@@ -150,7 +141,7 @@ def test_several_files_are_one_input(nmt, model, write):
     assert found.text == nmt("translate", model, "-", stdin=text_of(SENTENCES[:5])).text
 
 
-def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
+def test_out_file_is_complete_or_missing(nmt, model, write, tmp_path):
     good, bad = write("a.en", text_of(SENTENCES[:2])), write("b.en", b"ok\n\xff\n")
     assert nmt("translate", model, bad, "--out", "x.fr").code == 1
     assert not list(tmp_path.glob("*x.fr*"))
@@ -163,7 +154,7 @@ def test_out_is_whole_or_not_there(nmt, model, write, tmp_path):
     assert (tmp_path / "x.fr").read_bytes() == before
 
 
-def test_no_control_character_leaves_in_jsonl(nmt, model):
+def test_jsonl_contains_no_control_character(nmt, model):
     result = nmt("translate", model, "--format", "jsonl", stdin="the\u2028cat\x85 sees\x7f.\n".encode())
     assert json.loads(result.text)["source"] == "the\u2028cat\x85 sees\x7f."
     assert all(
@@ -182,12 +173,12 @@ def test_no_control_character_leaves_in_jsonl(nmt, model):
         ("joint.model", b"x"),
     ],
 )
-def test_a_damaged_vocabulary_is_named(nmt, model, tmp_path, name, content):
+def test_damaged_vocabulary_is_an_error(nmt, model, tmp_path, name, content):
     shutil.copytree(model / "model", tmp_path / "copy")
     (tmp_path / "copy/vocab" / name).write_bytes(content)
     assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "the vocabulary in", "damaged")
 
 
 @pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])
-def test_no_model(nmt, name, message):
+def test_missing_model_is_an_error(nmt, name, message):
     assert_user_error(nmt("translate", name), message)

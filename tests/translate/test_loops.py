@@ -16,29 +16,33 @@ from nmt_cli.translate.loops import cut_loops
     [
         ("abcabcabcabc", "x", "abc"),
         ("xabababababy", "x", "xaby"),
-        ("xabcabcabcabcady", "x", "xabcady"),  # n'elle n'elle n'elle n'elle n'a: what has begun again goes on
-        ("xabcabcabcabca", "x", "xabc"),  # ... or does not
-        ("abcabcabcabcabc", "xyzxyzxyz", "abcabcabc"),  # as often as the source
+        (
+            "xabcabcabcabcady",
+            "x",
+            "xabcady",
+        ),  # an incomplete repeat before other text stays
+        ("xabcabcabcabca", "x", "xabc"),  # an incomplete repeat at the end goes
+        ("abcabcabcabcabc", "xyzxyzxyz", "abcabcabc"),  # as often as in the source
         ("aaaa", "x", "a"),
         ("aaab", "x", None),
-        ("ha ha ha ha ha", "he he he he he", None),  # the source does it too
+        ("ha ha ha ha ha", "he he he he he", None),  # the source repeats, too
         ("aaaabbbb", "x", "ab"),
         ("", "x", None),
-        ("10000000", "ten million", None),  # as pieces, where digits are split
+        ("10000000", "ten million", None),  # every digit is a piece
         ("wait.....", "wait...", None),
         ("." * 30, "x", "."),
-        ("price abababababab", "price 100000", "price ababababab"),  # no more often than the source has anything
+        ("price abababababab", "price 100000", "price ababababab"),  # as often as the zeros of the source
         ("x" + 5 * "abcdefghijkl", "y", "xabcdefghijkl"),
         ("ha ha ha ha ha ha ha ha ", "he he he he ", "ha ha ha ha "),
     ],
 )
-def test_loops(ids, source, expected):
+def test_cut_loops_removes_repeats(ids, source, expected):
     found = cut_loops(ids, source, str.isalpha)
     assert found == (None if expected is None else tuple(expected))
 
 
-def test_a_loop_is_cut_and_flagged(nmt, model, trained, tmp_path):
-    """A model without a single thought writes one piece for ever."""
+def test_loop_is_cut_and_flagged(nmt, model, trained, tmp_path):
+    """A model of zeros writes one piece again and again."""
     blank = {name: torch.zeros_like(tensor) for name, tensor in trained.model.state_dict().items()}
     save_model(tmp_path / "blank", blank, trained.recipe, model / "model/vocab", {})
     result = nmt("translate", tmp_path / "blank", "--min-length", 15, "--format", "jsonl", stdin=b"a cat.\n")

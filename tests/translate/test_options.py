@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from support.checks import assert_user_error
 from support.small_language import ENGINES, SENTENCES, TEST, text_of
 from support.small_models import briefly_trained
 
+from nmt_cli.cli import app
 from nmt_cli.store.checkpoint import save_model
+from nmt_cli.translate.translator import load
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_forced_prefix(nmt, model, write, engine):
+def test_translation_begins_with_the_forced_prefix(nmt, model, write, engine):
     prefixes = write("p.fr", "Le chat\n\nDemain\n")
     result = nmt("translate", model, "--prefix-file", prefixes, "--engine", engine, stdin=text_of(SENTENCES[:3]))
     assert result.code == 0, result.err
@@ -28,13 +31,13 @@ def test_a_forced_prefix(nmt, model, write, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_prefix_may_repeat_itself(nmt, model, write, engine):
+def test_repeats_in_a_forced_prefix_are_not_cut(nmt, model, write, engine):
     prefix = write("p.fr", "la la la la la la\n")
     result = nmt("translate", model, "--prefix-file", prefix, "--engine", engine, stdin=b"The dog sleeps.\n")
     assert result.text.startswith("la la la la la la"), result.text
 
 
-def test_a_prefix_that_cannot_be_written(nmt, model, write):
+def test_prefix_with_unknown_characters_is_an_error(nmt, model, write):
     prefixes = write("p.fr", "\n犬 est\n")
     assert_user_error(nmt("translate", model, "--prefix-file", prefixes, stdin=b"a\nb\n"), "the prefix of line 2")
 
@@ -76,70 +79,89 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
-def test_mistakes(nmt, model, options, message):
+def test_wrong_options_are_refused(nmt, model, options, message):
     assert_user_error(nmt("translate", model, *options, stdin=b"a\n"), message)
 
 
-def test_the_minimum_length_gives_way_to_the_maximum(nmt, model):
+def test_maximum_length_limits_the_minimum_length(nmt, model):
     assert nmt("translate", model, "--min-length", 50, "--max-ratio", 1, stdin=b"the cat sees a dog.\n").code == 0
 
 
-def test_options_of_the_search(nmt, model, trained):
-    """Each through the command, and seen in what comes out."""
-
-    def pieces(*options: object, lines: list[str] = SENTENCES[:4]) -> list[list[str]]:
-        result = nmt(
-            "translate", model, "--engine", "torch", "--format", "jsonl", "--tokens", *options, stdin=text_of(lines)
-        )
-        assert result.code == 0, result.err
-        return [best["tokens"] for line in result.text.splitlines() for best in json.loads(line)["n_best"]]
+def test_search_options_change_the_output(translators, trained):
+    def pieces(lines: list[str] = SENTENCES[:4], **options: object) -> list[tuple[str, ...]]:
+        return [translation.tokens for translation in translators["torch"].translate(lines, **options)]
 
     plain = pieces()
-    banned = trained.vocab.target.decode(plain[0][:1])
-    without = pieces("--forbid", banned)
+    forbidden = trained.vocab.target.decode(list(plain[0][:1]))
+    without = pieces(forbid=[forbidden])
     assert all(plain[0][0] not in found for found in without) and without != plain
-    assert min(map(len, pieces("--min-length", 14))) >= 14
+    assert min(map(len, pieces(min_length=14))) >= 14
     long = " and ".join(SENTENCES[:3])
-    assert len(pieces("--max-ratio", 0.1, lines=[long])[0]) <= 0.1 * len(trained.vocab.source.encode(long)) + 10
-    assert len(pieces(lines=[long])[0]) > 0.1 * len(trained.vocab.source.encode(long)) + 10
-    assert [len(found) for found in pieces("--alpha", 10)] > [len(found) for found in pieces("--alpha", 0)]
-    for found in pieces("--no-repeat-ngram", 1, "--min-length", 14):
+    assert len(pieces([long], max_ratio=0.1)[0]) <= 0.1 * len(trained.vocab.source.encode(long)) + 10
+    assert len(pieces([long])[0]) > 0.1 * len(trained.vocab.source.encode(long)) + 10
+    assert [len(found) for found in pieces(alpha=10)] > [len(found) for found in pieces(alpha=0)]
+    for found in pieces(no_repeat_ngram=1, min_length=14):
         assert len(set(found)) == len(found)
-    assert pieces("--repetition-penalty", 5, "--min-length", 14) != pieces("--min-length", 14)
+    assert pieces(repetition_penalty=5, min_length=14) != pieces(min_length=14)
 
 
-def test_sampling_through_the_command(nmt, model):
-    def drawn(*options: object) -> str:
-        result = nmt("translate", model, "--sample", "--workers", 1, *options, stdin=text_of(SENTENCES[:3]))
-        assert result.code == 0, result.err
-        return result.text
+def test_sampling_depends_on_the_seed_only(translators):
+    def drawn(**options: object) -> list[str]:
+        return [one.text for one in translators["torch"].translate(SENTENCES[:3], sample=True, **options)]
 
-    assert drawn("--seed", 3) == drawn("--seed", 3) != drawn("--seed", 4)
-    greedy = nmt("translate", model, "--beam", 1, "--engine", "torch", stdin=text_of(SENTENCES[:3])).text
-    assert drawn("--top-k", 1) == drawn("--top-p", 0.001) == drawn("--temperature", 0.01) == greedy
+    assert drawn(seed=3) == drawn(seed=3) != drawn(seed=4)
+    greedy = [one.text for one in translators["torch"].translate(SENTENCES[:3], beam=1)]
+    assert drawn(top_k=1) == drawn(top_p=0.001) == drawn(temperature=0.01) == greedy
 
 
-def test_ensembles(nmt, model, trained, tmp_path):
+def test_command_passes_every_option_to_the_translator(model, monkeypatch):
+    """Each option gets a value of its own, so that no two can be confused."""
+    passed = {}
+
+    class Recorder:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def translate_rows(self, blocks, **options):
+            passed.update(options)
+            return iter(())
+
+    def record(path, **options):
+        passed.update(options, model=path)
+        return Recorder()
+
+    monkeypatch.setattr("nmt_cli.translate.translator.load", record)
+    search = {"beam": 7, "alpha": 0.7, "n_best": 2, "patience": 2.5, "max_ratio": 1.5, "min_length": 4, "seed": 9}
+    search |= {"no_repeat_ngram": 3, "repetition_penalty": 1.25, "temperature": 0.5, "top_k": 6, "top_p": 0.75}
+    engine = {"engine": "torch", "type": "float32", "device": "cpu", "workers": 8, "batch_tokens": 11}
+    words = [word for name, value in {**search, **engine}.items() for word in (f"--{name.replace('_', '-')}", value)]
+    flags = ["--sample", "--align", "--tokens", "--no-protect", "--format", "jsonl"]
+    texts = ["--forbid", "a", "--forbid", "b", "--glossary", "g.tsv", "--ensemble", "m"]
+    app(["translate", str(model), os.devnull, *map(str, words), *flags, *texts], standalone_mode=False)
+    assert passed == {
+        **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
+        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")]},
+        **search,
+        **engine,
+    }
+
+
+def test_ensemble_averages_probabilities(nmt, model, trained, translators, tmp_path):
     both = nmt("translate", model, "--ensemble", model, stdin=text_of(SENTENCES[:4]))
     assert both.code == 0, both.err
-    assert both.text == nmt("translate", model, "--engine", "torch", stdin=text_of(SENTENCES[:4])).text
-    # Another model: each probability is the mean of the two.
+    assert both.text.splitlines() == [one.text for one in translators["torch"].translate(SENTENCES[:4])]
     second = briefly_trained(trained, max_positions=300)
     save_model(tmp_path / "second", second.model.state_dict(), second.recipe, model / "model/vocab", {})
-    pairs = text_of([f"{pair[0]}\t{pair[1]}" for pair in TEST[:4]])
-    scored = {}
-    for name, options in {
-        "one": [model],
-        "two": [tmp_path / "second"],
-        "both": [model, "--ensemble", tmp_path / "second"],
-    }.items():
-        result = nmt(
-            "translate", *options, "--score-only", "--engine", "torch", "--format", "jsonl", "--tokens", stdin=pairs
-        )
-        assert result.code == 0, result.err
-        scored[name] = [json.loads(line)["n_best"][0]["token_logprobs"] for line in result.text.splitlines()]
-    for one, two, both in zip(scored["one"], scored["two"], scored["both"], strict=True):
-        assert both == pytest.approx(np.log((np.exp(one) + np.exp(two)) / 2), abs=1e-3)
+    sources, targets = ([pair[side] for pair in TEST[:4]] for side in (0, 1))
+    logprobs = []
+    for first, others in ((model, []), (tmp_path / "second", []), (model, [tmp_path / "second"])):
+        with load(first, engine="torch", workers=1, ensemble=others) as translator:
+            logprobs.append([one.token_logprobs for one in translator.score(sources, targets, tokens=True)])
+    for one, two, mean in zip(*logprobs, strict=True):
+        assert mean == pytest.approx(np.log((np.exp(one) + np.exp(two)) / 2), abs=1e-3)
     other = tmp_path / "other"
     shutil.copytree(model / "model", other)
     proto = bytearray((other / "vocab/joint.model").read_bytes())

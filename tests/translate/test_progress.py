@@ -7,10 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from rich.progress import Progress
 from support.small_language import SENTENCES, text_of
 
+from nmt_cli.terminal.console import messages
+from nmt_cli.translate.progress import Report
 
-def test_warnings_are_named_up_to_a_number_and_then_counted(nmt, model):
+
+def test_first_twenty_warnings_name_their_lines_and_others_are_counted(nmt, model):
     result = nmt(
         "translate", model, "--beam", 1, "--max-ratio", 0.1, stdin=b"x " * 400 + b"\n" + (b"y " * 400 + b"\n") * 24
     )
@@ -19,7 +23,7 @@ def test_warnings_are_named_up_to_a_number_and_then_counted(nmt, model):
     assert "warning: 5 more lines were flagged 'split'" in result.err
 
 
-def test_stats_are_on_stderr(nmt, model):
+def test_stats_are_printed_to_stderr(nmt, model):
     result = nmt("translate", model, "--stats", stdin=text_of(SENTENCES[:2]))
     assert len(result.text.splitlines()) == 2
     for part in (
@@ -31,8 +35,8 @@ def test_stats_are_on_stderr(nmt, model):
 
 
 @pytest.mark.parametrize(("files", "total"), [(True, "30/30"), (False, "30/?")])
-def test_a_bar_for_those_who_watch(model, write, files, total):
-    """On stderr, if that is a terminal and the output goes elsewhere."""
+def test_progress_bar_is_shown_only_if_stderr_alone_is_a_terminal(model, write, files, total):
+    """If both are terminals, a bar would stand between the lines. FORCE_COLOR makes no terminal."""
     source = write("x.en", text_of(SENTENCES[:30]))
     command = [sys.executable, "-m", "nmt_cli", "translate", str(model), *([str(source)] if files else [])]
     keyboard, screen = os.openpty()
@@ -43,20 +47,26 @@ def test_a_bar_for_those_who_watch(model, write, files, total):
     assert "translating" in shown and total in shown
     assert len(done.stdout.splitlines()) == 30 and b"\x1b" not in done.stdout
     keyboard, screen = os.openpty()
-    with source.open("rb") as lines:  # both on the terminal: a bar would be in the way
+    with source.open("rb") as lines:
         subprocess.run(command, stdin=lines, stdout=screen, stderr=screen, check=True)
     os.close(screen)
     assert "translating" not in os.read(keyboard, 1 << 16).decode()
-    coloured = {**os.environ, "FORCE_COLOR": "1"}  # is no terminal
-    done = subprocess.run([*command, str(source)], capture_output=True, env=coloured, check=True)
+    colored = {**os.environ, "FORCE_COLOR": "1"}
+    done = subprocess.run([*command, str(source)], capture_output=True, env=colored, check=True)
     assert done.stderr == b""
 
 
-def test_nobody_needs_to_read_the_warnings(model, write):
-    """The output is there whole, wherever stderr goes."""
+def test_closed_stderr_does_not_stop_the_translation(model, write):
+    """The output is complete, even if stderr is closed or full."""
     long = " ".join(SENTENCES[:30])
     text = write("long.en", f"{long}\n" * 6)
     for where in ("2> >(head -1 > /dev/null)", "2>/dev/full", "2>&-"):
         script = f"{sys.executable} -m nmt_cli translate {model} {text} {where}"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert done.returncode == 0 and done.stdout.count("\n") == 6, where
+
+
+def test_warning_with_brackets_is_printed_unchanged(capsys):
+    with Progress(console=messages()) as progress:
+        Report(progress)._warn("[/x] and [bold]text[/bold] in a\\[path]")
+    assert "warning: [/x] and [bold]text[/bold] in a\\[path]" in capsys.readouterr().err

@@ -18,8 +18,8 @@ from nmt_cli.translate.protect import lost, protected, put_back, take_out
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_something_is_lost_inside_a_word(nmt, model, trained, engine):
-    """Half a word can have more pieces than the whole one, and the gap lies behind them."""
+def test_entity_inside_a_word_survives(nmt, model, trained, engine):
+    """Half a word can have more pieces than the whole word, so the gap would lie behind the last piece."""
     encode = trained.vocab.source.encode
     words = sorted({word for line in SENTENCES for word in line.strip(".?").split() if word.isalpha()})
     cuts = [
@@ -32,8 +32,8 @@ def test_something_is_lost_inside_a_word(nmt, model, trained, engine):
     assert all("&shy;" in line for line in result.text.splitlines())
 
 
-def test_marks_alone_are_copied(nmt, model):
-    """The model would make up a sentence."""
+def test_line_of_punctuation_is_copied(nmt, model):
+    """The model would invent a sentence."""
     lines = ["...", "!", "-", "?!", '"']
     result = nmt("translate", model, "--format", "jsonl", stdin=text_of(lines))
     entries = [json.loads(line) for line in result.text.splitlines()]
@@ -58,7 +58,7 @@ SURVIVORS = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_everything_survives(nmt, model, engine):
+def test_protected_text_survives_in_both_engines(nmt, model, engine):
     lines = [f"the {thing} sees the dog near {thing} today." for thing in SURVIVORS]
     lines += [" ".join(SURVIVORS), "see <a href='x y'>the cat</a>, {0} and {1}!"]
     result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
@@ -69,7 +69,7 @@ def test_everything_survives(nmt, model, engine):
     assert all(thing in result.text.splitlines()[-1] for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
 
 
-def test_without_protection_the_model_is_alone(nmt, model):
+def test_no_protect_leaves_everything_to_the_model(nmt, model):
     result = nmt("translate", model, "--no-protect", stdin="the {name} sees 北京.\n".encode())
     assert result.code == 0 and "北京" not in result.text
 
@@ -89,7 +89,7 @@ def test_without_protection_the_model_is_alone(nmt, model):
         ("请访问https://example.com/a，联系joe@x.org获取帮助", ["https://example.com/a", "joe@x.org"]),
         ("会议于2024年12月25日举行，版本1.2.3", ["2024", "12", "25", "1.2.3"]),
         ("reads “https://a.b/c” (or https://a.b/d)…", ["https://a.b/c", "https://a.b/d"]),
-        ("%" + "0" * 20_000, ["0" * 20_000]),  # not in quadratic time
+        ("%" + "0" * 20_000, ["0" * 20_000]),  # fails if the pattern takes quadratic time
         ("Zoë saw 北京 today", ["Zoë", "北京"]),
         ("${HOME} {{x}} {}", ["${HOME}", "{{x}}", "{}"]),
         ("@user likes #nmt", ["@user", "#nmt"]),
@@ -99,11 +99,11 @@ def test_without_protection_the_model_is_alone(nmt, model):
         ("press 1\ufe0f\u20e3 now", ["1\ufe0f\u20e3"]),
     ],
 )
-def test_what_is_protected(text, wanted):
+def test_protected_finds_the_spans(text, wanted):
     assert [span.wanted for span in protected(text, lambda character: character not in "ë北京")] == wanted
 
 
-def test_a_number_may_be_written_otherwise():
+def test_number_in_another_notation_counts():
     (span,) = protected("1,234.50 euros", lambda _: True)
     assert span.count_in("1.234,50 Euro") == 1 and span.count_in("1 234,50") == 1
     assert span.count_in("1.234") == 0 and span.count_in("91.234,50") == 0
@@ -115,16 +115,16 @@ def test_a_number_may_be_written_otherwise():
 @pytest.mark.parametrize(
     ("source", "target", "attention", "expected"),
     [
-        # the translation word for word, so attention is the identity
+        # a translation word for word: attention is the identity
         ("see {x} now .", "voir maintenant .", "identity", "voir {x} maintenant ."),
         ("{x} see now", "voir maintenant", "identity", "{x} voir maintenant"),
         ("see now {x}", "voir maintenant", "identity", "voir maintenant {x}"),
         ("see <b>now</b> .", "voir maintenant .", "identity", "voir <b>maintenant</b> ."),
-        # the mark at the end attends to anything, as it does in real models, and still comes last
+        # in real models the last mark attends to anything; it still comes last
         ("see now {x} .", "voir maintenant .", "first", "voir maintenant {x} ."),
-        # ... the other way round
+        # the words change places
         ("see now {x} .", "maintenant voir .", "swapped", "maintenant voir {x} ."),
-        # a mark beside it in the source, and a word here, or the same mark ("+": part of the word before)
+        # the source has a mark beside {x}; the target has a word there, or the same mark ("+": touches the word before)
         ('see "{x}" now', "voir alors maintenant", "identity", "voir alors {x} maintenant"),
         ('see " {x}" now', "voir « maintenant", "identity", "voir « {x} maintenant"),
         ("see now {x}.", "voir maintenant +.", "identity", "voir maintenant {x}."),
@@ -133,7 +133,7 @@ def test_a_number_may_be_written_otherwise():
         ("see un{x} now", "voir in maintenant", "identity", "voir in{x} maintenant"),
     ],
 )
-def test_where_things_are_put_back(source, target, attention, expected):
+def test_put_back_chooses_the_place_by_attention(source, target, attention, expected):
     rest, gaps = take_out(source, protected(source, lambda _: True))
     pieces = ["▁" + word if word[0] != "+" else word[1:] for word in target.split()]
     weights = np.eye(len(pieces), len(rest.split()) + 1)
@@ -152,7 +152,7 @@ def test_where_things_are_put_back(source, target, attention, expected):
     [
         ("see https://x.org and https://x.org/a", "voir https://x.org/a", ["https://x.org"]),
         ("see https://x.org and https://x.org/a", "voir https://x.org/a https://x.org", []),
-        ("<b>cat</b> {x}", "chat</b> {x}", ["<b>", "</b>"]),  # all tags, to keep their order
+        ("<b>cat</b> {x}", "chat</b> {x}", ["<b>", "</b>"]),  # with one tag, all tags are taken out
         ("{x} and {x}", "{x}", ["{x}", "{x}"]),
         ("1,000 and 12", "1 000 et 12", []),
         ("at -12 and -3.5", "à 12 et -3,5", ["-12"]),
@@ -166,11 +166,11 @@ def test_where_things_are_put_back(source, target, attention, expected):
         ("3 %", "3 pour cent", []),
     ],
 )
-def test_what_is_lost(source, translation, expected):
+def test_lost_finds_missing_spans(source, translation, expected):
     assert [span.wanted for span in lost(protected(source, lambda _: True), translation)] == expected
 
 
-def test_a_forced_prefix_stays_in_front():
+def test_put_back_leaves_a_forced_prefix_in_front():
     source = "😀 the cat"
     _, gaps = take_out(source, protected(source, lambda _: True))
     pieces = ["▁le", "▁chat"]
@@ -178,8 +178,8 @@ def test_a_forced_prefix_stays_in_front():
         assert put_back(pieces, np.eye(2, 3), gaps, [0], lambda word: word.text, prefix) == expected
 
 
-def test_tags_stay_in_their_order():
-    """Whatever the model attends to."""
+def test_put_back_keeps_the_order_of_tags():
+    """With any attention."""
     random = np.random.default_rng(1)
     rest, gaps = take_out("see <b>the cat</b> now", protected("see <b>the cat</b> now", lambda _: True))
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]
@@ -192,30 +192,30 @@ def test_tags_stay_in_their_order():
 @pytest.mark.parametrize(
     ("text", "unknown", "expected"),
     [
-        ("see x\u0302 now", "\u0302", ["x\u0302"]),  # an accent and its letter
+        ("see x\u0302 now", "\u0302", ["x\u0302"]),  # an accent belongs to its letter
         ("learn C# now", "#", ["C#"]),
         ("at 15 °C now", "°", ["°C"]),
         ("AT&T, it is", "&", ["AT&T"]),
-        ("a “word” here", "“”", ["“", "”"]),  # marks that stand by a word are no part of it
+        ("a “word” here", "“”", ["“", "”"]),  # a quotation mark is no part of the word
         ("Müller-Lüdenscheidt is", "ü", ["Müller-Lüdenscheidt"]),
         ("the ▁ cat", "▁", ["▁"]),
     ],
 )
-def test_what_an_unknown_character_belongs_to(text, unknown, expected):
+def test_unknown_character_protects_its_whole_word(text, unknown, expected):
     spans = protected(text, lambda character: character not in unknown)
     assert [span.wanted for span in spans if not span.number] == expected
 
 
-def test_the_mark_of_the_vocabulary_for_a_space_survives(nmt, model):
+def test_sentencepiece_space_mark_survives(nmt, model):
     assert "▁" in nmt("translate", model, stdin="the ▁ cat sees the dog.\n".encode()).text
 
 
-def test_unknown_characters_by_the_thousand_are_one_span():
+def test_long_run_of_unknown_characters_is_one_span():
     assert [span.wanted for span in protected("a " + "北" * 100_000, lambda c: c != "北")] == ["北" * 100_000]
 
 
-def test_a_model_without_attention(nmt, model, tmp_path):
-    """What it loses is put back word by word, and a glossary works so too; alignments it has none."""
+def test_model_without_attention_restores_text_and_refuses_align(nmt, model, tmp_path):
+    """Without attention, the place of a lost word is found by its position. Alignments need attention."""
     trained = load_model(model)
     config = Rnn(dim=32, attention="none", encoder_layers=1, decoder_layers=1)
     torch.manual_seed(1)

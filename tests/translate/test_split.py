@@ -17,21 +17,20 @@ from nmt_cli.translate.split import split_long
 from nmt_cli.translate.window import WindowTranslator
 
 
-def test_a_long_line_is_split_and_named(nmt, model):
+def test_long_line_is_split_and_a_warning_names_it(nmt, model):
     long = " ".join(SENTENCES[:40])
     result = nmt("translate", model, stdin=text_of(["the cat.", long]))
     assert result.code == 0 and "warning: line 2 is too long for the model: translated in " in result.err
     lines = result.text.splitlines()
-    assert len(lines) == 2 and len(lines[1].split()) > 60  # all of its parts
+    assert len(lines) == 2 and len(lines[1].split()) > 60
 
 
-def test_alignments_of_a_long_line_in_which_something_was_put_back(nmt, model):
-    """Words that were put back count too."""
+def test_long_line_with_restored_text_is_not_aligned(nmt, model):
     long = "The cat sees {x} and {y} {z}. " + " ".join(SENTENCES[:30])
     (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long])).text.splitlines()
     entry = json.loads(line)
     assert {"split", "restored"} <= set(entry["flags"])
-    assert entry["n_best"][0]["alignment"] == ""  # all or none: words that were put back are not aligned
+    assert entry["n_best"][0]["alignment"] == ""  # the whole line or nothing is aligned
     (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long[30:]])).text.splitlines()
     entry = json.loads(line)
     assert set(entry["flags"]) == {"split"}
@@ -40,14 +39,14 @@ def test_alignments_of_a_long_line_in_which_something_was_put_back(nmt, model):
     assert sorted(target for _, target in pairs) == list(range(len(entry["translation"].split())))
 
 
-def test_a_word_that_is_cut_is_not_aligned(nmt, model):
+def test_line_with_a_cut_word_is_not_aligned(nmt, model):
     options = ("--align", "--format", "jsonl", "--no-protect")
     entry = json.loads(nmt("translate", model, *options, stdin=b"a" * 3000).text)
     assert "split" in entry["flags"] and entry["n_best"][0]["alignment"] == ""
 
 
-def test_the_n_best_of_a_line_in_parts(nmt, model):
-    """Sorted, as many as asked for although one part is copied, and without log p that nobody could tell apart."""
+def test_n_best_of_a_split_line_is_sorted_and_complete(nmt, model):
+    """There are as many as asked for, although one part is copied. Split lines have no token_logprobs."""
     line = " ".join([*SENTENCES[:20], "https://example.org/" + "a" * 600 + ".", *SENTENCES[20:30]])
     options = ("--format", "jsonl", "--tokens", "--n-best", 4)
     entry = json.loads(nmt("translate", model, *options, stdin=text_of([line])).text)
@@ -56,8 +55,8 @@ def test_the_n_best_of_a_line_in_parts(nmt, model):
     assert all(not best["token_logprobs"] for best in entry["n_best"])
 
 
-def test_the_parts_of_a_long_line_are_joined(trained):
-    """An engine that echoes gives the line back, however it was cut."""
+def test_parts_of_a_long_line_are_joined(trained):
+    """With an engine that writes the source, the translation is the line."""
     settings = Settings(SearchOptions(), 4000, longest_source=30, align=True)
     translator = WindowTranslator(Workers(Echo(), 1, False), trained.vocab, settings)
     line = " ".join(SENTENCES[:10])
@@ -69,7 +68,7 @@ def test_the_parts_of_a_long_line_are_joined(trained):
 @pytest.mark.parametrize(
     "line", [b"x" * 100_000, b"the cat sees the dog, and " * 40_000], ids=["word", "million letters"]
 )
-def test_a_line_without_end(nmt, model, line):
+def test_line_of_a_million_characters_is_translated(nmt, model, line):
     result = nmt("translate", model, "--beam", 1, "--max-ratio", 0.1, stdin=line + b"\nthe cat.\n")
     assert result.code == 0 and len(result.text.splitlines()) == 2 and "line 1" in result.err
 
@@ -89,7 +88,7 @@ def words(text: str) -> int:
         ('"a b c!" d e? f', ['"a b c!"', "d e? f"]),
     ],
 )
-def test_split_long(text, parts):
+def test_split_long_cuts_at_the_best_places(text, parts):
     assert split_long(text, 4, words) == parts
 
 
@@ -102,21 +101,21 @@ def test_split_long(text, parts):
         ("<aaaaaaaaaaaaaaaaaa>bbbbbbbbb", ["<aaaaaaaaaaaaaaaaaa>", "bbbbbbbbb"]),
     ],
 )
-def test_what_must_not_be_cut(text, parts):
+def test_split_long_keeps_uncut_spans_whole(text, parts):
     def whole(part: str) -> list[tuple[int, int]]:
         return [(match.start(), match.end()) for match in re.finditer("<[^>]*>", part)]
 
     assert split_long(text, 9, len, whole) == parts
 
 
-def test_an_address_longer_than_the_model_is_copied(nmt, model):
+def test_address_longer_than_the_limit_is_copied(nmt, model):
     address = "https://example.org/" + "/".join(f"seite{n}" for n in range(400))
     result = nmt("translate", model, stdin=text_of([f"the cat sees {address} and the dog.", address]))
     assert result.code == 0, result.err
     assert address in result.text.split("\n")[0] and result.text.split("\n")[1] == address
 
 
-def test_split_long_without_any_place_to_cut():
+def test_split_long_cuts_inside_a_long_word():
     parts = split_long("x" * 1001, 10, len)
     assert "".join(parts) == "x" * 1001 and max(map(len, parts)) <= 10
     assert split_long("。".join(["一二三"] * 9), 8, len)[0] == "一二三。一二三。"

@@ -1,4 +1,4 @@
-"""The translator with engines that are easy to foresee."""
+"""WindowTranslator with engines whose output is known in advance."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nmt_cli.translate.rows import Row
 from nmt_cli.translate.window import WindowTranslator
 
 
-def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
-    """With byte fallback every byte is a piece, a model can write a newline, and half a character too."""
+def test_newline_written_in_bytes_stays_inside_its_line(trained, tmp_path):
+    """With byte fallback every byte is a piece, so a model can write a newline or half a character."""
     settings = recipe.Vocab(size=400, byte_fallback=True)
     texts = [side for pair in TEST[:50] for side in pair]
     write_vocab(tmp_path / "v", {"joint": learn(iter(texts), settings, "toy")}, trained.recipe.data, settings)
@@ -30,13 +30,13 @@ def test_a_line_end_spelt_in_bytes_stays_inside_its_line(trained, tmp_path):
     assert not any(unicodedata.category(character).startswith("C") for character in found.text)
 
 
-def test_the_translator_batches_by_length_and_keeps_the_order(trained):
+def test_window_is_batched_by_length_and_keeps_the_order(trained):
     engine = Echo()
     translator = WindowTranslator(Workers(engine, 1, False), trained.vocab, Settings(SearchOptions(), 40, 200))
     lines = ["the cat.", "", *SENTENCES[:9], "x {name} y."]
     found = translator.translate([Row(n, line) for n, line in enumerate(lines, 1)])
     assert [one.line for one in found] == list(range(1, len(lines) + 1))
     assert found[1].text == "" and "{name}" in found[-1].text
-    assert all(request.source for batch in engine.seen for request in batch)  # nobody is asked about blank lines
+    assert all(request.source for batch in engine.seen for request in batch)  # the engine gets no blank lines
     for batch in engine.seen:
         assert len(batch) == 1 or len(batch) * (max(len(request.source) for request in batch) + 1) <= 40
