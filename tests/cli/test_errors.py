@@ -80,6 +80,13 @@ def test_messages_and_tables_show_brackets_and_colons_as_typed(nmt, write):
     assert scored.code == 0 and f"chrF2   {folder}/demo/dev.en" in scored.text, scored.text
 
 
+def test_a_reader_that_stops_early_is_no_error(tmp_path):
+    script = f"{sys.executable} -m nmt_cli recipes --keys | head -1; echo ${{PIPESTATUS[0]}} >&2"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, cwd=tmp_path, check=False)
+    assert done.stdout.count(b"\n") == 1
+    assert done.stderr.decode().strip() in ("0", "141")
+
+
 def test_closed_stdout_pipe_ends_the_command_quietly(tmp_path):
     script = f"{sys.executable} -m nmt_cli recipes --keys | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)

@@ -1,0 +1,174 @@
+"""`nmt prepare` with unusual files and wrong options."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.checks import assert_user_error
+from support.prepared import meta
+from support.toy_corpus import corpus
+
+# Two files, and the outcome: a number of pairs, or an error.
+NASTY = [
+    (b"Work.\r Plan it.\r\nb\r\n", b"x\ny\n", 2),
+    (b"a\nb", b"x\ny\n", 2),
+    (b"a\nb\n\n", b"x\ny\n", "a has 3 lines, but b has 2"),
+    (b"a\x0bb\x0cc\nd\xc2\x85e\xe2\x80\xa8f\n", b"x\ny\n", 2),
+    (b"caf\xe9\nb\n", b"x\ny\n", "a, line 1, byte 4: not UTF-8 (0xe9)"),
+    (b"a\n\xed\xa0\x80\n", b"x\ny\n", "a, line 2, byte 1: not UTF-8 (0xed)"),
+    ("a\nb\n".encode("utf-16"), b"x\ny\n", "UTF-16"),
+    (b"a\nb\0\n", b"x\ny\n", "a, line 2, byte 2: a NUL byte"),
+    (b"", b"", "the train corpus is empty"),
+    (b"", b"x\n", "a has 0 lines, but b has 1"),
+    (b"\n\n", b"\n\n", "all 2 training pairs were dropped: empty 2"),
+    (b"same\n", b"same\n", "dropped: identical 1"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "outcome"), NASTY)
+def test_unusual_files(nmt, write, tmp_path, source, target, outcome):
+    write("a", source)
+    write("b", target)
+    result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", "8")
+    if isinstance(outcome, int) and result.code:  # only the size of the vocabulary may be wrong
+        size = next(word for word in result.err.split() if word.isdigit() and int(word) != 8)
+        result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", int(size) + 1)
+    if isinstance(outcome, int):
+        assert result.code == 0, result.err
+        assert meta(tmp_path / "out")["report"]["read"] == outcome
+    else:
+        assert_user_error(result, outcome)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+# All files in one process, which costs far less than a process for each file.
+IN_C_LOCALE = """
+import json, sys
+from pathlib import Path
+from nmt_cli.data.prepare import prepare
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe.load import load_recipe
+
+def outcome(number):
+    files = [f"{number}/a", f"{number}/b"]
+    for size in range(8, 30):
+        recipe = load_recipe(None, {"data.train": files, "data.prepared": f"{number}/out", "vocab.size": size})
+        try:
+            return prepare(recipe).read
+        except NmtError as error:
+            if "pieces are too few" not in error.message:
+                return error.message + error.hint
+
+print(json.dumps([outcome(number) for number in range(int(sys.argv[1]))]))
+"""
+
+
+def test_unusual_files_in_the_c_locale(write, tmp_path):
+    for number, (source, target, _) in enumerate(NASTY):
+        write(f"{number}/a", source)
+        write(f"{number}/b", target)
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", IN_C_LOCALE, str(len(NASTY))]
+    outcomes = json.loads(subprocess.run(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, check=True).stdout)
+    for number, (found, (_, _, expected)) in enumerate(zip(outcomes, NASTY, strict=True)):
+        if isinstance(expected, int):
+            assert found == expected
+        else:
+            assert expected in found.replace(f"{number}/", "")
+
+
+def test_a_vocabulary_too_large_for_the_text(nmt, write, tmp_path):
+    write("a", "hello world\nnice to see you\n")
+    write("b", "hallo Welt\nschön dich zu sehen\n")
+    result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", "8000")
+    assert_user_error(result, "too small for 8000 pieces: at most ", "vocab.size (--vocab-size)")
+    most = int(result.err.split("at most ")[1].split()[0])
+    assert nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", most).code == 0
+    assert_user_error(
+        nmt("prepare", "--source", "a", "--target", "b", "--out", "x", "--vocab-size", most + 1), f"{most} can"
+    )
+    assert_user_error(nmt("prepare", "--source", "a", "--target", "b", "--out", "x", "--vocab-size", 8), "too few")
+    assert not (tmp_path / "x").exists()
+
+
+MISTAKES = [
+    ((), "neither a recipe nor training files are named"),
+    (("none-such",), "there is no recipe none-such"),
+    (("demi",), "did you mean the shipped recipe demo?"),
+    (("folder",), "folder is a folder without a recipe.toml"),
+    (("--source", "a.en", "--target", "a.de"), "--out must name the folder"),
+    (("--source", "a.en", "--out", "x"), "--source is given 1 times, but --target 0 times"),
+    (("--source", "none.en", "--target", "a.de", "--out", "x"), "there is no file"),
+    (("--source", "-", "--target", "-", "--out", "x"), "standard input (-) is named twice"),
+    (("--source", "a.en", "--target", "a.de", "--out", "a.en"), "a.en is a file"),
+    (
+        ("--source", "a.en", "--target", "a.de", "--out", "folder"),
+        "nmt did not write: precious.txt",
+    ),
+    (
+        ("--source", "a.en", "--target", "a.de", "--out", "folder", "--force"),
+        "nmt did not write: precious.txt",
+    ),
+    (("--source", "cut.gz", "--target", "a.de", "--out", "x"), "cut.gz is cut off"),
+    (("--tsv", "a.en", "--out", "x"), "a.en, line 1: 1 column"),
+    (("--source", "folder", "--target", "a.de", "--out", "x"), "cannot read"),
+    (("--source", "a.en", "--target", "a.de", "--out", "x", "--set", "vocab.siez=5"), "did you mean vocab.size?"),
+    (("--source", "a.en", "--target", "a.de", "--out", "x", "--vocab-size", "many"), "--vocab-size"),
+    (("--nonsense",), "--nonsense"),
+    (("broken.toml",), "not valid TOML"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), MISTAKES)
+def test_mistakes(nmt, write, small, tmp_path, options, message):
+    write("folder/precious.txt", "keep me")
+    write("cut.gz", gzip.compress(corpus(400)[0].encode())[:-20])
+    write("broken.toml", "[data\n")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    assert_user_error(nmt("prepare", *options), message)
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_damaged_data_are_named(nmt, small, tmp_path):
+    nmt(*small)
+    (tmp_path / "out/meta.json").write_text("{")
+    assert_user_error(nmt(*small), "meta.json cannot be read")
+
+
+@pytest.mark.parametrize("folder", ["[bold]", "[/x]"])
+def test_square_brackets_in_paths_are_printed_as_they_are(nmt, write, tmp_path, folder):
+    """rich takes [bold] for markup, and fails on [/x]."""
+    for name, text in zip(("a.en", "a.de"), corpus(300, 1000), strict=True):
+        write(f"{folder}/{name}", text)
+    files = ("--source", f"{folder}/a.en", "--target", f"{folder}/a.de", "--vocab-size", 60)
+    result = nmt("prepare", *files, "--out", f"{folder}/out")
+    assert result.code == 0 and f"written to {folder}/out; next: nmt train {folder}/out" in result.err, result.err
+    assert f"{folder}/out is up to date" in nmt("prepare", *files, "--out", f"{folder}/out").err
+    assert_user_error(nmt("prepare", *files, "--vocab-size", 61, "--out", f"{folder}/out"), f"{folder}/out exists")
+    assert_user_error(nmt("prepare", f"{folder}/none.toml"), f"there is no recipe {folder}/none.toml")
+    assert_user_error(nmt("prepare", "--tsv", f"{folder}/none", "--out", "x"), f"there is no file {folder}/none")
+    assert f"train  {folder}/a.en + {folder}/a.de" in nmt("prepare", *files, "--out", "x", "--dry-run").text
+    assert f"{folder}/demo/dev.en  500 lines" in nmt("demo", f"{folder}/demo").text
+    assert_user_error(nmt("recipes", f"{folder}"), f"{folder} is a folder without a recipe.toml")
+
+
+def test_dropped_pairs_are_shown_with_their_square_brackets(nmt, write):
+    english, german = corpus(300, 1000)
+    write("a.en", english + "[/b] [bold]same[/bold] :smile:\n")
+    write("a.de", german + "[/b] [bold]same[/bold] :smile:\n")
+    result = nmt("prepare", "--source", "a.en", "--target", "a.de", "--vocab-size", 60, "--out", "out")
+    assert result.code == 0 and "[/b] [bold]same[/bold] :smile:" in result.text, result.err
+
+
+def test_a_full_disk_is_an_error(small, tmp_path):
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "nmt_cli", *small]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr and b"Traceback" not in done.stderr
