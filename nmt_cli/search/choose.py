@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import cores
@@ -17,7 +15,7 @@ from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, ModelFolder
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The options --engine, --type, --device and --workers. "auto" and 0 leave the choice to `start_workers`."""
+    """The options --engine, --type, --device and --workers. "auto" and 0 leave the choice to nmt."""
 
     name: str = "auto"
     type: str = "auto"
@@ -25,36 +23,32 @@ class EngineOptions:
     workers: int = 0
 
 
-@contextmanager
-def start_workers(
-    folder: ModelFolder, ensemble: tuple[Path, ...], search: SearchOptions, wanted: EngineOptions
-) -> Iterator[Workers]:
-    """The workers of an engine that supports the search. The engine is CTranslate2 where possible, torch otherwise."""
-    types = ("auto", *CTRANSLATE2_TYPES)
-    if wanted.type not in types:
-        raise NmtError(f"--type {wanted.type} is not one of {', '.join(types)}", "auto keeps the exported type")
-    fast = uses_ctranslate2(folder, len(ensemble) + 1, search, wanted)
+def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctranslate2: bool) -> Workers:
+    """Load the models into an engine and start its workers. Several models are an ensemble."""
     engine: Engine
-    if fast:
+    if use_ctranslate2:
+        (model,) = models
         device = _ctranslate2_device(wanted.device)
         count = wanted.workers or (1 if device == "cuda" else cores())
-        engine = CTranslate2Engine(folder.ctranslate2, folder.vocab, wanted.type, device, count)
+        engine = CTranslate2Engine(model.ctranslate2, model.vocab, wanted.type, device, count)
     else:
         from nmt_cli.search.torch_engine import TorchEngine
 
         count = wanted.workers or (1 if wanted.device in ("cuda", "mps") else cores())
-        engine = TorchEngine([folder.path, *ensemble], wanted.device, threads=1 if count > 1 else 0)
+        engine = TorchEngine([model.path for model in models], wanted.device, threads=1 if count > 1 else 0)
         if engine.device.type != "cpu":
             count = 1
-    workers = Workers(engine, count, processes=not fast)
-    try:
-        yield workers
-    finally:
-        workers.close()
+    return Workers(engine, count, processes=not use_ctranslate2)
 
 
-def uses_ctranslate2(folder: ModelFolder, models: int, search: SearchOptions, wanted: EngineOptions) -> bool:
-    """Whether CTranslate2 translates. An error, if the user demands CTranslate2 and it cannot. `models`: how many."""
+def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wanted: EngineOptions) -> bool:
+    """Whether CTranslate2 can do the search and the user does not want another engine.
+
+    It is an error if the user wants CTranslate2 and it cannot do the search.
+    """
+    types = ("auto", *CTRANSLATE2_TYPES)
+    if wanted.type not in types:
+        raise NmtError(f"--type {wanted.type} is not one of {', '.join(types)}", "auto keeps the exported type")
     needs_type = wanted.type not in ("auto", "float32")
     if wanted.name == "torch":
         if needs_type:
@@ -62,17 +56,18 @@ def uses_ctranslate2(folder: ModelFolder, models: int, search: SearchOptions, wa
                 f"the torch engine does not support --type {wanted.type}", "use --engine ctranslate2, or omit --type"
             )
         return False
-    family, option, hint = folder.recipe.model.family, unsupported(search), "use --engine torch"
+    model = models[0]
+    family, option, hint = model.recipe.model.family, unsupported(search), "use --engine torch"
     if needs_type:
         hint = f"omit --type {wanted.type}: only the ctranslate2 engine supports it"
     if family != "transformer":
         obstacle = f'CTranslate2 does not support model.family = "{family}"'
-    elif models > 1 or option:
-        obstacle = f"the ctranslate2 engine does not support {'--ensemble' if models > 1 else option}"
+    elif len(models) > 1 or option:
+        obstacle = f"the ctranslate2 engine does not support {'--ensemble' if len(models) > 1 else option}"
     elif wanted.device == "mps":
         obstacle = "CTranslate2 does not support --device mps"
-    elif not folder.ctranslate2.is_dir():
-        obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {folder.path} --to ctranslate2"
+    elif not model.ctranslate2.is_dir():
+        obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
     elif not installed():
         obstacle, hint = "CTranslate2 is not installed", "pip install 'nmt-cli[fast]'"
     else:

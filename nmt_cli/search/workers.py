@@ -43,7 +43,8 @@ class Workers:
             context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
             self.pool = ProcessPoolExecutor(count, context, _start_process, (engine,))
             others = multiprocessing.active_children()
-            # The first job starts the processes. Start them now, because a fork is safe only without other threads.
+            # The first job starts the processes. Start them before the threads that read and translate windows: a lock
+            # that another thread holds during a fork stays locked in the child.
             self.pool.submit(int).result()
             self.children = [child for child in multiprocessing.active_children() if child not in others]
         else:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -64,7 +63,6 @@ class Translator:
         self.models, self.engine_options = models, engine
         self.engine = ""  # the engine of the last call and its number of workers
         self._workers: dict[bool, Workers] = {}
-        self._close = ExitStack()
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -143,18 +141,16 @@ class Translator:
 
     def _workers_for(self, search: SearchOptions) -> Workers:
         """The workers of the engine that can do this search. Each engine starts once."""
-        model, *others = self.models
-        fast = uses_ctranslate2(model, len(self.models), search, self.engine_options)
+        fast = uses_ctranslate2(self.models, search, self.engine_options)
         if fast not in self._workers:
-            ensemble = tuple(other.path for other in others)
-            started = start_workers(model, ensemble, search, self.engine_options)
-            self._workers[fast] = self._close.enter_context(started)
+            self._workers[fast] = start_workers(self.models, self.engine_options, fast)
         return self._workers[fast]
 
     def close(self) -> None:
         """End the workers. A later call starts them again."""
+        for workers in self._workers.values():
+            workers.close()
         self._workers.clear()
-        self._close.close()
 
     def __enter__(self) -> Translator:
         return self
