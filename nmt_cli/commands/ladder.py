@@ -70,7 +70,7 @@ def ladder(
 
     for number, (name, recipe) in enumerate(zip(names, recipes, strict=True), 1):
         heading = f"\nrung {number} of {len(names)}, {recipe.name}: {first_comment(find_recipe(name))}"
-        messages().print(heading, soft_wrap=True)
+        messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal's own wrapping cuts words
         with TrainingScreen(recipe, summarize=False) as screen:
             result = train(recipe, None, force, screen.watch)
         if result.signal:

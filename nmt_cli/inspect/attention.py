@@ -49,6 +49,7 @@ class Attention:
     rows: dict[str, list[str]]  # words that attend
     columns: dict[str, list[str]]  # words that are attended to
     entropy: dict[str, np.ndarray]  # (L,H): bits, mean over the pieces that attend, special tokens included
+    special_share: dict[str, float]  # the mean share of attention to special tokens that were left out
     # Alignments count words as spaces divide them: a comma belongs to the word before it.
     source_words: list[str]
     target_words: list[str]
@@ -82,10 +83,6 @@ class Attention:
             "next": _mean(np.diagonal(weights, 1, 2, 3)),
             "punctuation": _mean(weights[..., punctuation].sum(-1)),
         }
-
-    def special_share(self, kind: str) -> float:
-        """The mean share of attention that goes to special tokens which were left out."""
-        return float(1 - self.weights[kind].sum(-1).mean()) if self.rows[kind] else 0.0
 
 
 def _mean_map(weights: np.ndarray, kind: str, layer: int | None, head: int | None) -> np.ndarray:
@@ -147,15 +144,17 @@ def attention(
         read.insert(0, Word("<s>", 0, 1))
     axes = {"cross": (written, source), "encoder": (source, source), "decoder": (read, read)}
     words = [_units(side, pieces, punctuation=False) for side in (target_pieces, source_pieces)]
+    weights = {kind: _over_words(raw, *axes[kind]) for kind, raw in by_piece.items()}
     return Attention(
         source=one_line(text),
         target=one_line(shown),
         target_given=target is not None,
         logprob=float(logprob),
-        weights={kind: _over_words(weights, *axes[kind]) for kind, weights in by_piece.items()},
+        weights=weights,
         rows={kind: [word.text for word in axes[kind][0]] for kind in by_piece},
         columns={kind: [word.text for word in axes[kind][1]] for kind in by_piece},
-        entropy={kind: _entropy(weights) for kind, weights in by_piece.items()},
+        entropy={kind: _entropy(raw) for kind, raw in by_piece.items()},
+        special_share={kind: _hidden_share(raw, weights[kind], axes[kind][0]) for kind, raw in by_piece.items()},
         source_words=[word.text for word in words[1]],
         target_words=[word.text for word in words[0]],
         word_weights=_over_words(by_piece["cross"], *words) if "cross" in by_piece else None,
@@ -198,6 +197,15 @@ def _over_words(by_piece: np.ndarray, rows: Sequence[Word], columns: Sequence[Wo
         for layer, head in np.ndindex(by_piece.shape[:2]):
             weights[layer, head] = over_words(by_piece[layer, head], rows, columns)
     return weights
+
+
+def _hidden_share(by_piece: np.ndarray, weights: np.ndarray, rows: Sequence[Word]) -> float:
+    """The mean share of attention that goes to pieces outside the columns of `weights`.
+
+    The rows of `by_piece` need not add up to 1: a decoder-only model has one softmax for source and target.
+    """
+    everything = _over_words(by_piece, rows, [Word("", 0, by_piece.shape[-1])])
+    return float(everything.sum(-1).mean() - weights.sum(-1).mean()) if rows else 0.0
 
 
 def _entropy(by_piece: np.ndarray) -> np.ndarray:

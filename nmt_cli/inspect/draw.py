@@ -59,7 +59,7 @@ def _with_sentences(
     if not attention.rows[kind]:
         title, drawing = "", Text("the translation is empty: there is no attention to draw")
     parts: list[RenderableType] = [sentences, "", Text(title, style="bold"), drawing]
-    special = attention.special_share(kind)
+    special = attention.special_share[kind]
     if special > 0.005:
         parts.append(Text(f"{special:.0%} of the attention goes to special tokens; --special shows them", style="dim"))
     return Group(*parts, "", _summary(attention, kind, layer, width))

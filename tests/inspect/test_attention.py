@@ -19,7 +19,7 @@ from nmt_cli.inspect.beam_tree import beam_steps
 from nmt_cli.inspect.draw import as_json, html_page, show_attention, show_heads
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
-from nmt_cli.recipe.schema import Vocab
+from nmt_cli.recipe.schema import DecoderOnly, Vocab
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import options_of
 from nmt_cli.store.checkpoint import Trained
@@ -39,7 +39,7 @@ def test_weights_over_pieces_equal_the_models_own(trained):
     for kind, tensor in expected.items():
         np.testing.assert_allclose(result.weights[kind], tensor[0].numpy(), atol=1e-6)
         np.testing.assert_allclose(result.weights[kind].sum(-1), 1, atol=1e-5)
-        assert result.special_share(kind) == pytest.approx(0, abs=1e-5)
+        assert result.special_share[kind] == pytest.approx(0, abs=1e-5)
     assert result.columns["cross"][-1] == result.rows["cross"][-1] == "</s>"
     assert result.rows["decoder"][0] == "<s>" and "".join(result.rows["decoder"][1:]) == "▁le▁chat"
     logits = logits[0].clone()
@@ -54,7 +54,9 @@ def test_weights_over_words_are_sums_of_columns_and_means_of_rows(trained):
     assert words.rows["cross"] == ["le", "chat", "vert", "."]
     weights = words.weights["cross"]
     np.testing.assert_allclose(weights[..., -1, :].sum(-1), pieces.weights["cross"][..., -1, :].sum(-1))
-    assert 0 < words.special_share("cross") < 1
+    assert (
+        words.special_share["cross"] == pytest.approx(1 - weights.sum(-1).mean()) and words.special_share["cross"] > 0
+    )
     np.testing.assert_allclose(words.mean("cross"), weights.mean((0, 1)))
     np.testing.assert_allclose(words.mean("cross", 2), weights[1].mean(0))
     np.testing.assert_allclose(words.mean("cross", None, 2), weights[:, 1].mean(0))
@@ -65,19 +67,8 @@ def test_shares_of_a_head_that_looks_back_and_of_one_that_looks_at_the_full_stop
     back, stop = np.eye(4, k=-1), np.tile([0, 0, 0, 1.0], (4, 1))
     words = ["a", "b", "c", "."]
     weights, entropy = np.stack([back, stop])[None], np.zeros((1, 2))
-    result = Attention(
-        "",
-        "",
-        True,
-        0.0,
-        {"encoder": weights},
-        {"encoder": words},
-        {"encoder": words},
-        {"encoder": entropy},
-        [],
-        [],
-        None,
-    )
+    by_kind = ({"encoder": value} for value in (weights, words, words, entropy, 0.0))
+    result = Attention("", "", True, 0.0, *by_kind, [], [], None)
     assert {name: shares[0].round(2).tolist() for name, shares in result.shares("encoder").items()} == {
         "previous": [1, 0], "same": [0, 0.25], "next": [0, 0.33], "punctuation": [0, 1]
     }  # fmt: skip
@@ -151,6 +142,15 @@ def test_a_model_with_cross_attention_only(recurrent):
     with pytest.raises(NmtError, match="there is no layer 2") as refused:
         result.mean("cross", 2)
     assert "one layer, number 1" in refused.value.hint
+
+
+def test_attention_to_the_target_is_not_attention_to_special_tokens(trained):
+    """A decoder-only model has one softmax over source and target."""
+    torch.manual_seed(1)
+    model = build_model(DecoderOnly("decoder", 16, 2, 32, 2, max_positions=100), 70, 70).eval()
+    result = attention(replace(trained, model=model), SENTENCE, "le chat", special=True)
+    assert result.weights["cross"].sum(-1).mean() < 0.95
+    assert result.special_share["cross"] == pytest.approx(0, abs=1e-6)
 
 
 def test_a_model_without_attention(recurrent):
