@@ -168,7 +168,8 @@ def _draw_signatures(report: ScoreReport) -> Text:
 
 
 def _draw_worst(worst: WorstLines, width: int, colored: bool) -> list[RenderableType]:
-    missed, wrong = (_marked(word, [True], *look, colored) for word, look in (("missed", _MISSED), ("wrong", _WRONG)))
+    missed = _marked("missed", [True], *_MISSED, colored)
+    wrong = _marked("wrong", [True], *_WRONG, colored)
     title = Text.assemble((f"The worst lines by {worst.metric}", "bold"), "   ", missed, "  ", wrong)
     return [title, *(_draw_worst_line(line, worst.metric, width, colored) for line in worst.lines)]
 

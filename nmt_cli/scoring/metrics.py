@@ -175,6 +175,8 @@ def _check_options(options: _Options, texts: Texts) -> None:
         raise NmtError("--paired compares systems, but only one is given", "nmt score A B --ref REF --paired bs")
     if options.samples and not (options.confidence or options.paired):
         raise NmtError("--samples has no effect without resampling", "add --confidence, or --paired bs")
+    if (options.samples is not None and options.samples < 2) or options.worst < 0:
+        raise NmtError("--samples must be at least 2, and --worst at least 0", "use a larger number")
     if "comet" in options.metrics and texts.source is None:
         raise NmtError("COMET needs the source, too", "add --source FILE")
     if options.uses_bleu:

@@ -45,10 +45,10 @@ def test_comet_scores_of_a_stand_in_model(nmt, files, write, tmp_path):
     env = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "fake"), *sys.path])}
     command = ("score", "a.de", "--ref", "ref.de", "-m", "comet", "--source", "src.en")
     result = nmt(*command, "--sentences", "--worst", "1", "--format", "json", env=env)
-    found = json.loads(result.text)
+    report = json.loads(result.text)
     equal = [float(ours == theirs) for ours, theirs in zip(FILES["a.de"], REFERENCE, strict=True)]
-    assert found["scores"][0]["score"] == pytest.approx(sum(equal) / 60)
-    assert found["scores"][0]["signature"] == "nrefs:1|model:Unbabel/wmt22-comet-da|version:2.2.6"
-    assert found["sentences"][0]["scores"]["a.de"] == equal and found["worst"]["metric"] == "BLEU"
+    assert report["scores"][0]["score"] == pytest.approx(sum(equal) / 60)
+    assert report["scores"][0]["signature"] == "nrefs:1|model:Unbabel/wmt22-comet-da|version:2.2.6"
+    assert report["sentences"][0]["scores"]["a.de"] == equal and report["worst"]["metric"] == "BLEU"
     wrong = nmt(*command, "--comet-model", "none/such", env=env)
     assert_user_error(wrong, "the COMET weights none/such cannot be loaded", "comet-score")

@@ -122,8 +122,8 @@ def test_long_names_are_shortened_unless_they_become_equal():
 def test_differences_by_word(reference, translation, missed, wrong):
     from nmt_cli.text.words import words_and_marks
 
-    there, here = differences(reference, translation)
-    for text, flags, expected in ((reference, there, missed), (translation, here, wrong)):
+    missed_flags, wrong_flags = differences(reference, translation)
+    for text, flags, expected in ((reference, missed_flags, missed), (translation, wrong_flags, wrong)):
         pieces = [word for word, _ in words_and_marks(text)]
         assert " ".join(word for word, flag in zip(pieces, flags, strict=True) if flag) == expected
 

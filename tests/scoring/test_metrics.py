@@ -17,20 +17,20 @@ from nmt_cli.text.words import count_words
 def test_scores_intervals_and_signatures_equal_those_of_the_sacrebleu_command(nmt, files, sacrebleu, references):
     """Scores, means, intervals and signatures, with one reference and with two."""
     theirs = json.loads(sacrebleu(*references, "-i", "a.de", "-m", "bleu", "chrf", "ter", "--confidence"))
-    plus = json.loads(sacrebleu(*references, "-i", "a.de", "-m", "chrf", "--chrf-word-order", "2", "-ci"))
+    chrf_plus_plus = json.loads(sacrebleu(*references, "-i", "a.de", "-m", "chrf", "--chrf-word-order", "2", "-ci"))
     named = [word for name in references for word in ("--ref", name)]
     result = nmt("score", "a.de", *named, "--metrics", "bleu,chrf,chrf++,ter", "--confidence", "--format", "json")
     assert result.code == 0, result.err
-    ours = {found["metric"]: found for found in json.loads(result.text)["scores"]}
+    ours = {number["metric"]: number for number in json.loads(result.text)["scores"]}
     assert list(ours) == ["BLEU", "chrF2", "chrF2++", "TER"]
-    for expected in [*theirs, plus]:
-        found = ours[expected["name"]]
-        assert found["score"] == pytest.approx(expected["score"], abs=1e-8)
-        assert found["mean"] == pytest.approx(expected["confidence_mean"], abs=1e-8)
-        assert found["interval"] == pytest.approx(expected["confidence_var"], abs=1e-8)
-        assert found["signature"] == expected["signature"]
+    for expected in [*theirs, chrf_plus_plus]:
+        number = ours[expected["name"]]
+        assert number["score"] == pytest.approx(expected["score"], abs=1e-8)
+        assert number["mean"] == pytest.approx(expected["confidence_mean"], abs=1e-8)
+        assert number["interval"] == pytest.approx(expected["confidence_var"], abs=1e-8)
+        assert number["signature"] == expected["signature"]
     parts = ours["BLEU"]["parts"]
-    verbose = next(found["verbose_score"] for found in theirs if found["name"] == "BLEU")
+    verbose = next(number["verbose_score"] for number in theirs if number["name"] == "BLEU")
     assert verbose.startswith("/".join(f"{precision:.1f}" for precision in parts["precisions"]))
     assert f"hyp_len = {parts['hypothesis_length']} ref_len = {parts['reference_length']})" in verbose
 
@@ -81,18 +81,18 @@ def test_seed_is_in_the_signature_and_changes_the_resamples(nmt, files, sacreble
 def test_bleu_uses_the_named_tokenizer(tokenizer):
     from sacrebleu.metrics import BLEU
 
-    (found,) = score(FILES["a.de"], REFERENCE, metrics="bleu", tokenize=tokenizer).scores
-    assert found.score == BLEU(tokenize=tokenizer).corpus_score(FILES["a.de"], [REFERENCE]).score
-    assert f"|tok:{tokenizer}|" in found.signature
+    (bleu,) = score(FILES["a.de"], REFERENCE, metrics="bleu", tokenize=tokenizer).scores
+    assert bleu.score == BLEU(tokenize=tokenizer).corpus_score(FILES["a.de"], [REFERENCE]).score
+    assert f"|tok:{tokenizer}|" in bleu.signature
 
 
 def test_scores_by_length_equal_corpus_scores_of_those_lines(nmt, files):
     from sacrebleu.metrics import BLEU
 
     result = nmt("score", "a.de", "--ref", "ref.de", "--source", "src.en", "--by-length", "--format", "json")
-    found = json.loads(result.text)["by_length"]
-    assert found["measured"] == "source" and sum(part["lines"] for part in found["bins"]) == 60
-    for part in found["bins"]:
+    by_length = json.loads(result.text)["by_length"]
+    assert by_length["measured"] == "source" and sum(part["lines"] for part in by_length["bins"]) == 60
+    for part in by_length["bins"]:
         rows = [n for n, line in enumerate(FILES["src.en"]) if part["low"] <= count_words(line) <= part["high"]]
         expected = BLEU(effective_order=True).corpus_score(
             [FILES["a.de"][n] for n in rows], [[REFERENCE[n] for n in rows]]
@@ -101,10 +101,10 @@ def test_scores_by_length_equal_corpus_scores_of_those_lines(nmt, files):
 
 
 def test_validation_scores_equal_those_of_nmt_score():
-    found = corpus_scores(FILES["a.de"], REFERENCE, "de")
+    validation = corpus_scores(FILES["a.de"], REFERENCE, "de")
     report = score(FILES["a.de"], REFERENCE)
-    assert [found.bleu, found.chrf] == [number.score for number in report.scores]
-    assert found.signature == report.scores[0].signature
+    assert [validation.bleu, validation.chrf] == [number.score for number in report.scores]
+    assert validation.signature == report.scores[0].signature
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,6 +189,8 @@ def test_python_function_restores_seed_and_garbage_collector(monkeypatch):
         ([], [], {}, "reference is empty"),
         ({}, ["a"], {}, "hypotheses is empty"),
         (["a"], ["a"], {"metrics": "blue"}, "there is no metric 'blue'"),
+        (["a"], ["a"], {"confidence": True, "samples": 1}, "--samples must be at least 2"),
+        (["a"], ["a"], {"worst": -1}, "--worst at least 0"),
         (["a"], ["a"], {"paired": "xx"}, "there is no paired test 'xx'"),
     ],
 )

@@ -29,10 +29,10 @@ def texts_of(systems: dict[str, list[str]], *references: list[str], source: list
     ],
 )
 def test_warnings_of_likely_mistakes(lines, warning):
-    found = find_warnings(
+    warnings = find_warnings(
         texts_of({"a": lines}, ["das Haus", "der Hund."], source=["the house", "the dog."]), ("bleu",), "13a"
     )
-    assert [message.startswith(warning or "?") for message in found] == ([True] if warning else [])
+    assert [message.startswith(warning or "?") for message in warnings] == ([True] if warning else [])
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_warning_when_the_tokenizer_does_not_fit_the_script(reference, tokenizer
 
 
 def test_warnings_of_equal_systems_and_of_a_blank_reference():
-    found = find_warnings(texts_of({"a": ["x", "y"], "b": ["x", "y"]}, ["z", ""]), ("bleu",), "13a")
-    assert found == ["ref0, line 2: blank: is the file of references complete?", "b is the same text as a"]
+    warnings = find_warnings(texts_of({"a": ["x", "y"], "b": ["x", "y"]}, ["z", ""]), ("bleu",), "13a")
+    assert warnings == ["ref0, line 2: blank: is the file of references complete?", "b is the same text as a"]
 
 
 def test_bom_and_crlf_are_removed_and_only_lf_ends_a_line(nmt, write):

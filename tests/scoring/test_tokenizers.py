@@ -12,7 +12,7 @@ from nmt_cli.text.languages import language_of
 
 
 @pytest.mark.parametrize(
-    ("language", "always_there", "standard"),
+    ("language", "without_packages", "with_packages"),
     [
         *[(code, "13a", "13a") for code in ("de", "en", "fr", "", "pt-BR")],
         *[(code, "zh", "zh") for code in ("zh", "zh-TW", "zh_Hans", "ZH")],
@@ -21,8 +21,8 @@ from nmt_cli.text.languages import language_of
         ("th", "char", "char"),
     ],
 )
-def test_tokenizer_of_a_language_without_and_with_packages(language, always_there, standard):
-    assert (tokenizer_for(language), standard_tokenizer(language)) == (always_there, standard)
+def test_tokenizer_of_a_language_without_and_with_packages(language, without_packages, with_packages):
+    assert (tokenizer_for(language), standard_tokenizer(language)) == (without_packages, with_packages)
 
 
 @pytest.mark.parametrize(
