@@ -43,6 +43,13 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def set_up_worker() -> None:
+    """In a worker process: leave Ctrl-C to the parent process, end on SIGTERM, and end with the parent process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent()
+
+
 def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], processes: int) -> Iterator[Result]:
     """Yield job(block) for each block, in order. `job` is pickled once per process, so it may hold large tables."""
     stream = iter(blocks)
@@ -56,7 +63,7 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
     try:
         waiting: deque[Future[Result]] = deque()
         for block in chain(first, stream):
-            with _sigint_blocked():
+            with sigint_blocked():
                 waiting.append(pool.submit(_run, block))
             if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()
@@ -69,7 +76,7 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Block SIGINT while worker processes start. They inherit the block, so Ctrl-C reaches only the parent process."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -87,8 +94,7 @@ _job: Callable | None = None
 def _start_worker(job: Callable) -> None:
     global _job
     _job = job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()
+    set_up_worker()
 
 
 def _run(block: Block) -> Result:  # type: ignore[type-var]

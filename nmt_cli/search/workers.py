@@ -7,15 +7,14 @@ Processes: the torch engine spends half of its time in Python, so it needs proce
 share the weights with the parent and start at once. Elsewhere they are spawned, and each gets a copy of the weights.
 With one worker there are no processes; one thread of the parent runs the engine.
 
-Signals: a worker process ignores SIGINT, because Ctrl-C reaches the whole process group and the parent handles it. It
-takes the default action for SIGTERM, which `Workers.close` sends. A thread in each worker process ends the process
-when the parent dies, however the parent dies.
+Signals: a worker process ignores SIGINT, because Ctrl-C reaches the whole process group and the parent handles it. The
+parent blocks SIGINT while it starts the processes. SIGTERM, which `Workers.close` sends, ends a worker process. A
+thread in each worker process ends the process when the parent dies, however the parent dies.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -24,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.parallel import die_with_parent
+from nmt_cli.parallel import set_up_worker, sigint_blocked
 from nmt_cli.search.contract import Engine, Hypothesis, Request, SearchOptions
 
 Pair = tuple[Sequence[int], Sequence[int]]  # ids of a source and of its target
@@ -45,7 +44,8 @@ class Workers:
             others = multiprocessing.active_children()
             # The first job starts the processes. Start them before the threads that read and translate windows: a lock
             # that another thread holds during a fork stays locked in the child.
-            self.pool.submit(int).result()
+            with sigint_blocked():
+                self.pool.submit(int).result()
             self.children = [child for child in multiprocessing.active_children() if child not in others]
         else:
             # Two threads for each replica: one converts its results to Python objects while the other's batch is
@@ -83,9 +83,7 @@ _engine: Engine | None = None  # the engine of this worker process
 def _start_process(engine: Engine) -> None:
     global _engine
     _engine = engine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    die_with_parent()
+    set_up_worker()
 
 
 def _call_engine(method: str, batch: object, option: object) -> Any:
