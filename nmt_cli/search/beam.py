@@ -14,8 +14,8 @@ outside this space. A beam as wide as the space returns the exact n best.
 The score is sum(log p) / length^alpha, as in CTranslate2. Both the sum and the length count EOS.
 
 log p is the model's own distribution without PAD and BOS. Ruling out a token does not raise the log p of the others.
-There are two exceptions: the log p of UNK, if forbidden, goes to the other tokens, and the repetition penalty changes
-the distribution itself. Both are as in CTranslate2.
+There are two exceptions: the probability of UNK, if UNK is forbidden, goes to the other tokens, and the repetition
+penalty changes the distribution itself. Both are as in CTranslate2.
 """
 
 from __future__ import annotations
