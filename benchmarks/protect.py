@@ -22,6 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from nmt_cli.text.lines import read_lines
+from nmt_cli.text.vocab import UNK
 from nmt_cli.translate import line as line_module
 from nmt_cli.translate import protect
 from nmt_cli.translate.translator import Translator, load
@@ -46,6 +47,7 @@ KINDS = {
     "emoji": "[\U0001f300-\U0001faff☀-➿][\U0001f300-\U0001faff\ufe0f\u200d]*",
     "number": r"(?<![\w.,:/-])(?:\d{2,}|\d+[.,:]\d+)(?:[.,:]\d+)*(?![\w.,:/-]*\w)",
     "code": r"``[^`]+``|(?<=[a-z]:)`[^`<>]+`",
+    "foreign word": r"\w*[^\W\x00-\xff\u0152\u0153]\w*",  # not English, not French
     "option, path": r"(?<![\w-])--[a-z][\w-]+|(?<![\w:/<.])/[a-z]+(?:/[\w.-]+)+",
 }
 INSERTED = {
@@ -58,6 +60,7 @@ INSERTED = {
     "version": ["1.2.3", "v3.11.0", "10.0.19041.1"],
     "size": ["1920x1080", "3×4"],
     "emoji": ["😀", "👍🏽", "❤️", "🚀🚀"],
+    "foreign word": ["Gdańsk", "Пушкин", "北京", "Erdoğan", "Ελλάδα"],
     "option, path": ["--force", "--dry-run", "/etc/hosts", "/usr/local/bin"],
 }
 PATTERNS = {kind: re.compile(pattern) for kind, pattern in KINDS.items()}
@@ -152,11 +155,12 @@ def main() -> None:
         affected = matching(protect._NUMBER)
         with mock.patch.object(protect, "_NUMBER", re.compile(r"(?!)")):
             show("numbers", affected)
+        vocab = translator.models[0].vocab.source
         several = [n for n, line in enumerate(lines) if things(line).total() > 1]
         with mock.patch.object(line_module, "ATTEMPTS", 1):
             show("second attempt", several)
         with mock.patch.object(protect, "_unknown_words", lambda text, is_known: []):
-            show("unknown words", list(range(len(lines))))
+            show("unknown words", [n for n, line in enumerate(lines) if UNK in vocab.encode(line)])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How fast is `nmt translate`, whole, from start to end? python benchmarks/translate.py RUN TEXT [REFERENCE]
+"""How fast is `nmt translate`, start-up included? python benchmarks/translate.py RUN TEXT [REFERENCE]
 
     python benchmarks/translate.py runs/multi30k-en-de test_2016_flickr.en.gz test_2016_flickr.de.gz
 
-TEXT is repeated to 10,000 lines. Compared, beam 5, all cores, taking turns, each round in the reverse order of the
-last: the torch engine; the ctranslate2 engine with float32 and int8; and a bare script that does nothing but call
-CTranslate2 on the same exported model, once with CTranslate2's own patience of 1 and once with ours. CTranslate2 sorts
-by length itself; how large its batches are is tried out first, on a tenth of the lines, and the fastest is taken.
-Tokens are target pieces, ends included. That tenth also shows how time and memory grow. Where two do the same search,
-their times are also compared round by round: on a shared machine a ratio of neighbours says more than one of medians.
+TEXT is repeated to 10,000 lines. Three programs are compared, with beam 5 and on all cores: the torch engine; the
+ctranslate2 engine with float32 and int8; and a bare script that only calls CTranslate2 on the same exported model, with
+CTranslate2's patience of 1 and with nmt's patience of 1.5. They take turns, in reverse order in every second round.
+CTranslate2 sorts by length itself. The script's batch size is the fastest of five, tried on a tenth of the lines.
+Tokens are target pieces, end marks included. The tenth also shows how time and memory grow. Programs that do the same
+search are also compared round by round: on a shared machine, the ratio of neighbors says more than a ratio of medians.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ def main() -> None:
             texts[count].write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         tried = {batch: [bare(run, texts[LINES // 10], out, "1", batch)[0] for _ in range(ROUNDS)] for batch in BATCHES}
         best = min(BATCHES, key=lambda batch: min(tried[batch]))
-        for batch, spent in tried.items():
+        for batch, elapsed in tried.items():
             print(
-                f"bare script, {' '.join(batch):<12} {LINES // 10 / min(spent):>6.0f} lines/s" + " *" * (batch == best)
+                f"bare script, {' '.join(batch):<12} {LINES // 10 / min(elapsed):>6.0f} lines/s"
+                + " *" * (batch == best)
             )
         pairs = {"ctranslate2": "bare script, patience 1.5", "ctranslate2, patience 1": "bare script, patience 1"}
         systems = {
@@ -116,8 +117,8 @@ def main() -> None:
         memory, bleu, tokens = {}, {}, {}
         for turn in range(ROUNDS):
             for system in list(systems)[:: -1 if turn % 2 else 1]:
-                spent, memory[system] = systems[system](texts[LINES])
-                seconds[system].append(spent)
+                elapsed, memory[system] = systems[system](texts[LINES])
+                seconds[system].append(elapsed)
                 found = out.read_text(encoding="utf-8").split("\n")[:-1]
                 assert len(found) == LINES
                 tokens[system] = sum(len(ids) + 1 for ids in target.encode(found))
@@ -137,8 +138,8 @@ def main() -> None:
             middle = statistics.median(ratios)
             print(f"{one}, of {other}, by round: {middle:.2f}x, {ratios[0]:.2f} to {ratios[-1]:.2f}")
         for system in ("torch", "ctranslate2"):
-            spent, peak = systems[system](texts[LINES // 10])
-            grown = statistics.median(seconds[system]) / spent
+            elapsed, peak = systems[system](texts[LINES // 10])
+            grown = statistics.median(seconds[system]) / elapsed
             print(f"{system}: 10 times the lines take {grown:.1f} times as long, {memory[system]} MB after {peak} MB")
         waits = sorted(first_line(run) for _ in range(6))
         print(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat, zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-Text = TypeVar("Text")
 
 
 def load(
@@ -166,22 +166,19 @@ def _stream(job: Callable[[list[Row]], list[Translation]], blocks: Iterable[list
         yield from translations
 
 
-def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterator[list[Row]]:
-    """One block for a list of lines. Lines of an iterator are blocks of their own, because the next may come late."""
-    if isinstance(lines, str):
-        yield [Row(1, lines, given if isinstance(given, str) else next(iter(given), ""))]
-        return
-    if isinstance(given, str) and given:
-        raise NmtError("one text was given for several lines", "give a list with one text for each line")
-    if isinstance(lines, list):
-        givens = list(given) if given else [""] * len(lines)
-        if len(givens) != len(lines):
-            raise NmtError(f"{len(givens):,} texts were given for {len(lines):,} lines", "give one text for each line")
-        yield [Row(number, line, text) for number, (line, text) in enumerate(zip(lines, givens, strict=True), 1)]
-        return
-    others = iter(given)
-    for number, line in enumerate(lines, 1):
-        yield [Row(number, line, next(others, ""))]
+def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[list[Row]]:
+    """Blocks of rows: one block for a list. Lines of an iterator are blocks of their own, as the next may come late."""
+    texts = [lines] if isinstance(lines, str) else lines
+    givens = [given] if isinstance(given, str) else given
+    pairs: Iterable[tuple[str | None, str | None]] = zip_longest(texts, givens) if given else zip(texts, repeat(""))
+
+    def rows() -> Iterator[Row]:
+        for number, (text, other) in enumerate(pairs, 1):
+            if text is None or other is None:
+                raise NmtError(f"the two texts have different lengths: one ends after line {number - 1}", "check both")
+            yield Row(number, text, other)
+
+    return [list(rows())] if isinstance(lines, str | list) else ([row] for row in rows())
 
 
 def _like(

@@ -93,7 +93,7 @@ def test_prefix_and_glossary_are_python_objects(translator):
     assert "matou" in one.text.lower() and "glossary" in one.flags
     assert two.text.startswith("Demain")
     assert translator.translate("the dog sleeps.", "Demain").text == two.text
-    with pytest.raises(NmtError, match="1 texts were given for 2 lines"):
+    with pytest.raises(NmtError, match="different lengths: one ends after line 1"):
         translator.translate(["a", "b"], ["Le"])
     with pytest.raises(NmtError, match="a side of the entry is blank"):
         translator.translate("the cat.", glossary={"cat": " "})
@@ -108,6 +108,8 @@ def test_scores_are_those_of_the_command(translator, nmt, model):
     assert translator.score(SENTENCES[0], TARGETS[0]).score == pytest.approx(scored[0].score, abs=1e-4)
     lazy = translator.score(iter(SENTENCES[:4]), iter(TARGETS))
     assert [one.score for one in lazy] == pytest.approx([one.score for one in scored], abs=1e-4)
+    with pytest.raises(NmtError, match="different lengths: one ends after line 3"):
+        list(translator.score(iter(SENTENCES[:4]), TARGETS[:3]))
 
 
 def test_engine_starts_when_a_call_needs_it(model):
