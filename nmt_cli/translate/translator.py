@@ -14,7 +14,7 @@ from functools import partial
 from itertools import repeat, zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
@@ -52,6 +52,9 @@ def load(
     ensemble: more models, whose probabilities are averaged with those of the first.
     The engine starts with the first call, because some options of a call need the torch engine.
     """
+    for name, value, choices in (("engine", engine, get_args(EngineName)), ("device", device, get_args(DeviceName))):
+        if value not in choices:
+            raise NmtError(f"{name} = {value!r} is not one of {', '.join(choices)}", f"leave {name} out: auto chooses")
     folders = [open_model(Path(path)) for path in (model, *ensemble)]
     return Translator(folders, EngineOptions(engine, type, device, workers))
 

@@ -122,6 +122,8 @@ def test_engine_starts_when_a_call_needs_it(model):
         assert drawn == translator.translate(SENTENCES[0], sample=True, seed=3).text
     with pytest.raises(NmtError, match="there is no model"):
         load(model / "none")
+    with pytest.raises(NmtError, match="engine = 'fast' is not one of auto, torch, ctranslate2"):
+        load(model, engine="fast")
 
 
 def test_closing_ends_the_worker_processes(model):
