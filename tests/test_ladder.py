@@ -19,12 +19,13 @@ from support.drawings import plain
 from nmt_cli.cli import app
 from nmt_cli.errors import NmtError
 from nmt_cli.files import sha256_of
+from nmt_cli.inspect.attention import attention
 from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
 from nmt_cli.recipe.load import load_recipe, shipped_recipes
 from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
 from nmt_cli.store.log import Train, read_log
+from nmt_cli.translate.translator import load
 
-NBEST = ("--format", "tsv", "--n-best", 2, "--workers", 1)
 TEXT = [
     ("a cat sees a dog .", "ein hund katze sieht ein ."),
     ("the dog runs .", "der hund rennt ."),
@@ -82,15 +83,14 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
 
     # Each rung is a model like any other.
     for name, run in runs.items():
-        translated = nmt("translate", run, *NBEST, stdin=b"a cat .\n\nthe dog\n")
-        assert translated.code == 0, (name, translated.err)
-        line_and_rank = ["".join(line.split("\t")[:2]) for line in translated.text.splitlines()]
-        assert line_and_rank == ["11", "12", "21", "31", "32"], name
+        with load(run, workers=1) as translator:
+            translations = translator.translate(["a cat .", "", "the dog"], n_best=2)
+        assert [len(translation.n_best) for translation in translations] == [2, 0, 2], name
     pair = ("a cat runs .", "--target", "der hund .")
     assert_user_error(nmt("inspect", runs["demo-rnn"], *pair), "this model has no attention to show")
     for name in ("demo-rnn-multi-head", "demo-conv", "demo-decoder"):
-        inspected = nmt("inspect", runs[name], *pair)
-        assert inspected.code == 0 and "hund" in inspected.text, (name, inspected.err)
+        result = attention(runs[name], "a cat runs .", "der hund .")
+        assert result.rows["cross"] == ["der", "hund", "."] and result.mean("cross").shape == (3, 4), name
     assert_user_error(nmt("export", runs["demo-rnn"], "--to", "ctranslate2"), "CTranslate2", "rnn")
 
     # A rung that was trained with other settings is refused, and trained again with --force.
