@@ -1,4 +1,4 @@
-"""`nmt train`: train a model, or go on where a run stopped."""
+"""`nmt train`: train a model, or continue a run."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from nmt_cli.commands.options import DryRun, Overrides, RecipeName
 
 def train(
     recipe: RecipeName,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run; else the recipe's.")] = None,
-    start_from: Annotated[
-        Path | None, typer.Option("--from", metavar="MODEL", help="Start from another run's weights: fine-tuning.")
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the run. Default: the one in the recipe.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Start from the weights of this run or model (fine-tuning)."),
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Start again: remove the run's checkpoints and model.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
 ) -> None:
-    """Train a model on prepared data. On an existing run, go on where it was.
+    """Train a model on prepared data, or continue an existing run.
 
     \b
     nmt train demo
     torchrun --nproc-per-node 2 -m nmt_cli train RECIPE        on two processes or GPUs
 
-    Ctrl-C saves and stops; the same command goes on.
+    Ctrl-C saves and stops. The same command continues.
     """
     from nmt_cli.commands.options import open_recipe
 

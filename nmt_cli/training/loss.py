@@ -1,8 +1,8 @@
 """The training objective: label-smoothed cross-entropy over the tokens that are not padding, and consistency terms.
 
-All losses are sums over tokens, returned with the number of tokens, so that micro-batches and processes add up before
-anyone divides. The logits (N,V) would be the largest tensor of a training step by far, so they never exist at once:
-`_Chunked` makes a few rows of them, and their gradient while they are still in the cache, and goes on.
+All losses are sums over tokens and come with the number of tokens. Sums of micro-batches and processes can therefore be
+added before the division. The logits (N,V) would be by far the largest tensor of a training step. `_Chunked` computes a
+few rows at a time, and their gradient while they are still in the cache.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
-CHUNK = 2**22  # logits at a time: 16 MB of float32, or 524 rows of 8,000 pieces
+CHUNK = 2**22  # logits per chunk: 16 MB of float32, or 524 rows of 8,000 pieces
 
-# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, and the gradient of the loss by the logits, which
-# may overwrite them
+# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, and the gradient of the loss by the logits. The
+# gradient may overwrite the logits.
 Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(1 - eps) * nll + eps * mean over the whole vocabulary of -log p; one pass, P = 1.
 
-    The gradient, softmax(logits) - (1 - eps) * onehot - eps / V, takes the place of the logits. Separate operations on
-    rows that are in the cache are faster on a CPU than log_softmax is.
+    The gradient, softmax(logits) - (1 - eps) * onehot - eps / V, overwrites the logits. Separate operations on rows in
+    the cache are faster on a CPU than log_softmax.
     """
     pieces, index = logits.size(-1), targets.expand(logits.shape[:-1])[..., None]
     top = logits.amax(-1, keepdim=True)
-    right, everything = logits.gather(-1, index).sum(), logits.sum()
+    sum_of_targets, sum_of_all = logits.gather(-1, index).sum(), logits.sum()
     logits.sub_(top).exp_()
     norm = logits.sum(-1, keepdim=True)
     log_norm = (top + norm.log()).sum()
-    nll = log_norm - right
-    loss = (1 - eps) * nll + eps * (log_norm - everything / pieces)
+    nll = log_norm - sum_of_targets
+    loss = (1 - eps) * nll + eps * (log_norm - sum_of_all / pieces)
     logits.mul_(norm.reciprocal()).sub_(eps / pieces)
     logits.scatter_add_(-1, index, norm.new_full((), eps - 1).expand(index.shape))
     return loss, nll, logits
@@ -48,14 +48,14 @@ def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor,
 def consistency_terms(
     logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Two noisy passes over the same tokens (P = 2), each drawn to the other; the gradient flows through both.
+    """Two noisy passes over the same tokens (P = 2), pulled towards each other. The gradient flows through both.
 
-    simcut (Gao et al. 2022): CE(a) + weight * KL(a || b), where b saw some tokens zeroed.
-    rdrop (Liang et al. 2021): CE(a) + CE(b) + weight * (KL(a || b) + KL(b || a)) / 2, and half of all that, so that the
-    loss of a token keeps its size; Adam does not see the factor.
+    simcut (Gao et al. 2022): CE(a) + weight * KL(a || b). Some input tokens of pass b are zeroed.
+    rdrop (Liang et al. 2021): CE(a) + CE(b) + weight * (KL(a || b) + KL(b || a)) / 2. This is halved, so that the loss
+    of a token keeps its size. Adam is invariant to the factor.
     """
-    own, forward, backward = ([1.0, 0.0], weight, 0.0) if kind == "simcut" else ([0.5, 0.5], weight / 4, weight / 4)
-    shares, pieces = logits.new_tensor(own)[:, None, None], logits.size(-1)
+    ce, forward, backward = ([1.0, 0.0], weight, 0.0) if kind == "simcut" else ([0.5, 0.5], weight / 4, weight / 4)
+    shares, pieces = logits.new_tensor(ce)[:, None, None], logits.size(-1)
     index = targets.expand(2, -1)[..., None]
     log_p = logits.log_softmax(-1)
     nll = -(shares * log_p.gather(-1, index)).sum()
@@ -66,8 +66,8 @@ def consistency_terms(
     kl_ab, kl_ba = part_a.sum(-1, keepdim=True), part_b.sum(-1, keepdim=True)
     loss = smoothed + forward * kl_ab.sum() + backward * kl_ba.sum()
     # KL(a || b) has the gradient a * (log a - log b - KL) by the logits of a, and b - a by those of b.
-    torch.addcmul(part_a.mul_(forward), a, own[0] + backward - forward * kl_ab, out=logits[0]).sub_(b, alpha=backward)
-    torch.addcmul(part_b.mul_(backward), b, own[1] + forward - backward * kl_ba, out=logits[1]).sub_(a, alpha=forward)
+    torch.addcmul(part_a.mul_(forward), a, ce[0] + backward - forward * kl_ab, out=logits[0]).sub_(b, alpha=backward)
+    torch.addcmul(part_b.mul_(backward), b, ce[1] + forward - backward * kl_ba, out=logits[1]).sub_(a, alpha=forward)
     logits.sub_(shares * (eps / pieces)).scatter_add_(-1, index, (shares * (eps - 1)).expand(index.shape))
     return loss, nll, logits
 
@@ -81,13 +81,13 @@ class _Chunked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         device = features.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        # float16 would round the small probabilities of a large vocabulary to zero: their products stay float32.
+        # float16 would round the small probabilities of a large vocabulary to 0, so their products stay in float32.
         grad_dtype = torch.float32 if low is torch.float16 else low
         loss = nll = torch.zeros((), device=features.device)
         grad_features = torch.zeros_like(features) if train else None
         grad_weight = torch.zeros_like(weight) if train else None
         rows = (targets != PAD).nonzero().squeeze(1)
-        size = CHUNK if device == "cpu" else 16 * CHUNK  # a GPU needs more at once to be busy
+        size = CHUNK if device == "cpu" else 16 * CHUNK  # a GPU needs larger chunks to be busy
         with torch.autocast(device, enabled=False):
             low_weight, weight = weight.to(low), weight.to(grad_dtype)
             for chunk in rows.split(max(1, size // len(weight))):
@@ -118,7 +118,7 @@ class _Chunked(torch.autograd.Function):
 
 @torch.compiler.disable  # the number of chunks depends on the data
 def chunked_loss(features: Tensor, weight: Tensor, targets: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    """features (P,...,D), targets (...) -> loss, nll; both are sums, only the loss has a gradient."""
+    """features (P,...,D), targets (...) -> sums of loss and nll. Only the loss has a gradient."""
     train = torch.is_grad_enabled() and (features.requires_grad or weight.requires_grad)
     return _Chunked.apply(features.flatten(1, -2), weight, targets.flatten(), terms, train)
 
@@ -136,12 +136,12 @@ def consistency_loss(
 
 
 def kept(ids: Tensor, cutoff: float) -> Tensor:
-    """SimCut's noise: True for the tokens that keep their embedding. The marks of begin and end always do."""
+    """SimCut's noise: True for tokens that keep their embedding. BOS and EOS always keep theirs."""
     return (torch.rand(ids.shape, device=ids.device) >= cutoff) | (ids == BOS) | (ids == EOS)
 
 
 class TrainingLoss(nn.Module):
-    """A model and its objective: what torch.compile wraps."""
+    """A model with its objective. torch.compile compiles both together."""
 
     def __init__(self, model: Seq2Seq, config: Train) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class TrainingLoss(nn.Module):
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
             return *smoothed_loss(features, self.model.output_weight, tgt_out, config.label_smoothing), count
-        # Both passes as one batch: dropout is drawn per element, so the two halves see different noise.
+        # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
         keep_src = keep_tgt = None
         if config.consistency == "simcut":
