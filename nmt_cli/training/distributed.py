@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import resource_tracker
@@ -29,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nmt_cli.errors import NmtError
-from nmt_cli.parallel import die_with_parent
+from nmt_cli.parallel import die_with_parent, sigint_blocked
 
 T = TypeVar("T")
 _BUCKET = 1 << 24  # bytes that are summed in one call
@@ -97,7 +96,8 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
     """Run lead(world) in this process and work(world), which is pickled, in size - 1 worker processes.
 
     A worker writes no files and no messages, so it may be killed at any time. If a worker fails, its error becomes an
-    error of this process.
+    error of this process. torch.multiprocessing.spawn and elastic_launch start one process more, take twice as long, and
+    report a dead worker with a traceback (measured in docs/concurrency.md).
     """
     context = multiprocessing.get_context("spawn")
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -107,7 +107,7 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
         store = stack.enter_context(tempfile.TemporaryDirectory()) + "/store"
         workers: list[_Worker] = []
         resource_tracker.ensure_running()  # multiprocessing would start it with the first worker and unblock SIGINT
-        with _sigint_blocked():
+        with sigint_blocked():  # the workers never receive Ctrl-C: only the leader handles it
             for rank in range(1, size):
                 receiver, sender = context.Pipe(duplex=False)
                 arguments = (work, World(rank, size, rank), store, sender)
@@ -126,19 +126,6 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
             if "gloo" not in str(error):
                 raise
             raise _worker_died(workers) from None
-
-
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Block Ctrl-C. Processes that are started meanwhile never receive it, because only the leader handles it."""
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)

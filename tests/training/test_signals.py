@@ -51,7 +51,8 @@ def test_a_second_ctrl_c_quits_at_once(start_nmt, toy, tmp_path):
         running.send_signal(signal.SIGINT)
         threading.Event().wait(0.2)  # two signals at the same time would arrive as one
     result = running.wait()
-    assert result.code == 130 and "Traceback" not in result.err
+    # -SIGINT: the update had just ended, and the second Ctrl-C came while the process was leaving.
+    assert result.code in (130, -signal.SIGINT) and "Traceback" not in result.err
 
 
 def test_the_first_signal_is_remembered_and_a_second_ctrl_c_raises():
