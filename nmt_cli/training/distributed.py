@@ -96,7 +96,7 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
     """Run lead(world) in this process and work(world), which is pickled, in size - 1 worker processes.
 
     A worker writes no files and no messages, so it may be killed at any time. If a worker fails, its error becomes an
-    error of this process. torch.multiprocessing.spawn and elastic_launch start one process more, take twice as long, and
+    error of this process. torch.multiprocessing.spawn and elastic_launch start one more process, take twice as long and
     report a dead worker with a traceback (measured in docs/concurrency.md).
     """
     context = multiprocessing.get_context("spawn")
