@@ -46,6 +46,7 @@ def prepare(
 ) -> None:
     """Clean corpora, learn a vocabulary, and write the data that training reads.
 
+    \b
     From a recipe:    nmt prepare demo
     From two files:   nmt prepare --source a.en --target a.de --out data/en-de --vocab-size 8000
 
