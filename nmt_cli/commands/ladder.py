@@ -72,7 +72,7 @@ def ladder(
         heading = f"\nrung {number} of {len(names)}, {recipe.name}: {first_comment(find_recipe(name))}"
         messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal's own wrapping cuts words
         with TrainingScreen(recipe, summarize=False) as screen:
-            result = train(recipe, None, force, screen.watch)
+            result = train(recipe, force=force, watch=screen.watch)
         if result.signal:
             raise typer.Exit(128 + result.signal)
     measured = []

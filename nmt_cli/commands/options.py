@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
+from nmt_cli.recipe import load
 from nmt_cli.recipe.schema import Recipe
 
 RecipeName = Annotated[
@@ -25,5 +24,4 @@ Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")
 
 def open_recipe(name: str | None, settings: list[str] | None, options: dict[str, Any] | None = None) -> Recipe:
     """Load the recipe of that name (None: the defaults), then apply `options`, then the settings of `--set`."""
-    path: Path | None = find_recipe(name) if name else None
-    return load_recipe(path, {**(options or {}), **parse_overrides(settings or [])})
+    return load.open_recipe(name, {**(options or {}), **load.parse_overrides(settings or [])})

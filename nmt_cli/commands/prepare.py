@@ -52,42 +52,38 @@ def prepare(
 
     Files may be plain, .gz, .xz or .zst; - is standard input. A second run with the same input does nothing.
     """
-    from nmt_cli.commands.options import open_recipe
-    from nmt_cli.errors import NmtError
+    from nmt_cli.data.request import prepare_recipe
+    from nmt_cli.recipe.load import parse_overrides
     from nmt_cli.terminal.console import messages, output, stages
 
-    named = {
-        "data.train": _corpora("source", source, target, tsv),
-        "data.valid": _corpora("valid-source", valid_source, valid_target, valid_tsv),
-        "data.test": _corpora("test-source", test_source, test_target, test_tsv),
-        "data.source_lang": source_lang or _language(source),
-        "data.target_lang": target_lang or _language(target),
-        "data.prepared": str(out) if out else None,
-        "vocab.size": vocab_size,
-    }
-    if recipe is None and not named["data.train"]:
-        raise NmtError(
-            "neither a recipe nor training files are named",
-            "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR",
-        )
-    if recipe is None and out is None:
-        raise NmtError(
-            "without a recipe, --out must name the folder of the prepared data", "for example --out data/en-de"
-        )
-    if source or tsv:  # paths of options are relative to the current folder, not to data.folder of the recipe
-        named["data.folder"] = "."
-    loaded = open_recipe(recipe, overrides, {key: value for key, value in named.items() if value not in (None, [])})
+    loaded = prepare_recipe(
+        recipe,
+        source=source,
+        target=target,
+        tsv=tsv,
+        valid_source=valid_source,
+        valid_target=valid_target,
+        valid_tsv=valid_tsv,
+        test_source=test_source,
+        test_target=test_target,
+        test_tsv=test_tsv,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        vocab_size=vocab_size,
+        out=out,
+        set=parse_overrides(overrides or []),
+    )
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 
         show_plan(loaded)
         return
 
-    from nmt_cli.data.prepare import prepare as write_data
+    import nmt_cli
     from nmt_cli.data.report import show_report
 
     with stages() as show:
-        report = write_data(loaded, force, show)
+        report = nmt_cli.prepare(loaded, force=force, show=show)
     folder = loaded.prepared_folder
     if report is None:
         messages().print(
@@ -96,22 +92,3 @@ def prepare(
         return
     output().print(show_report(report))
     messages().print(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}", soft_wrap=True)
-
-
-def _corpora(option: str, source: _Files, target: _Files, tsv: _Files) -> list[list[str] | str]:
-    from nmt_cli.errors import NmtError
-
-    source, target = source or [], target or []
-    if len(source) != len(target):
-        raise NmtError(
-            f"--{option} is given {len(source)} times, but --{option.replace('source', 'target')} {len(target)} times",
-            "each source file needs one target file",
-        )
-    pairs: list[list[str] | str] = [[str(a), str(b)] for a, b in zip(source, target, strict=True)]
-    return [*pairs, *(str(path) for path in tsv or [])]
-
-
-def _language(files: _Files) -> str | None:
-    from nmt_cli.text.languages import language_of
-
-    return language_of(files[0]) if files else None

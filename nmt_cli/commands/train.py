@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nmt_cli.commands.options import DryRun, Overrides, RecipeName
+from nmt_cli.commands.options import DryRun, Overrides, RecipeName, open_recipe
 
 
 def train(
@@ -32,7 +32,7 @@ def train(
 
     Ctrl-C saves and stops. The same command continues.
     """
-    from nmt_cli.commands.options import open_recipe
+    import nmt_cli
 
     options = {"train.out": str(out) if out else None, "train.minutes": minutes}
     loaded = open_recipe(recipe, overrides, {key: value for key, value in options.items() if value is not None})
@@ -43,9 +43,8 @@ def train(
         return
 
     from nmt_cli.training.screen import TrainingScreen
-    from nmt_cli.training.session import train as run_training
 
     with TrainingScreen(loaded) as screen:
-        result = run_training(loaded, start_from, force, screen.watch)
+        result = nmt_cli.train(loaded, start_from=start_from, force=force, watch=screen.watch)
     if result.signal:
         raise typer.Exit(128 + result.signal)

@@ -18,12 +18,12 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import chain, compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from nmt_cli.data.blocks import (
     split_into_blocks,
 )
 from nmt_cli.data.report import Example, Report, Split, report_text
+from nmt_cli.data.request import Files, PathLike, prepare_recipe
 from nmt_cli.data.rules import RULES
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
@@ -71,12 +72,24 @@ _OWN_FILES = re.compile(
 )
 
 
-def prepare(recipe: Recipe, force: bool = False, show: ShowProgress | None = None) -> Report | None:
-    """Write the prepared data of a recipe into recipe.prepared_folder, and return the report.
+def prepare(
+    recipe: Recipe | PathLike | None = None,
+    *,
+    source: Files = None,
+    target: Files = None,
+    tsv: Files = None,
+    out: PathLike | None = None,
+    vocab_size: int | None = None,
+    set: Mapping[str, Any] | None = None,
+    force: bool = False,
+    show: ShowProgress | None = None,
+) -> Report | None:
+    """Prepare the data of a recipe (its name, its file or a Recipe), or of the files named, and return the report.
 
-    Return None if the folder already holds exactly these data. With `force` they are written again. `show` draws the
-    progress.
+    Return None if the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
+    `force` the data are written again. `show` draws the progress.
     """
+    recipe = prepare_recipe(recipe, source=source, target=target, tsv=tsv, out=out, vocab_size=vocab_size, set=set)
     show = show or (lambda stage, done, total: None)
     folder = recipe.prepared_folder
     _check_request(recipe, folder)

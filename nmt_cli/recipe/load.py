@@ -76,6 +76,15 @@ class _Problems(list[str]):
         self.append(f"{origin.label}: {key}: {text}")
 
 
+def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of a name, a file or a folder (None: the defaults), with the overrides. A Recipe stays as it is."""
+    if isinstance(recipe, Recipe):
+        if overrides:
+            raise NmtError("a loaded recipe takes no overrides", "name the recipe, or change the Recipe itself")
+        return recipe
+    return load_recipe(find_recipe(str(recipe)) if recipe is not None else None, overrides)
+
+
 def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """Read `path` (None: defaults only) and the files it extends, apply the overrides, check everything at once.
 

@@ -6,6 +6,7 @@ The order of a session is: check and read everything, then write. An error there
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ import torch
 from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, replace_file
 from nmt_cli.model.device import choose_device
-from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
 from nmt_cli.store.log import LogWriter, Valid, best_validation, open_log, read_log
@@ -45,12 +46,25 @@ class Result:
     best: Valid | None  # the validation of the weights in RUN/model
 
 
-def train(recipe: Recipe, start_from: Path | None = None, force: bool = False, watch: Watch | None = None) -> Result:
-    """Train in recipe.run_folder, or continue there.
+def train(
+    recipe: Recipe | str | Path,
+    *,
+    out: str | Path | None = None,
+    minutes: float | None = None,
+    set: Mapping[str, Any] | None = None,
+    start_from: str | Path | None = None,
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Result:
+    """Train the model of a recipe (its name, its file, a folder that holds one, or a Recipe), or resume its run.
 
-    `start_from` names a run or model whose weights training starts from. `force` renames an existing run and starts
-    again. `watch` is called with every event as it happens; None is silent.
+    `set` changes keys of the recipe: {"train.warmup": 500}. `start_from` names a run or model whose weights training
+    starts from. `force` renames an existing run and starts again. `watch` is called with every event; None is silent.
     """
+    options = {"train.out": str(out) if out else None, "train.minutes": minutes}
+    given = {key: value for key, value in options.items() if value is not None}
+    recipe = open_recipe(recipe, {**given, **(set or {})})
+    start_from = Path(start_from) if start_from is not None else None
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device.type == "cuda")
     alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
