@@ -1,0 +1,55 @@
+"""The Python API: what it costs to import, what it exports, and that the examples of docs/python.md run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.small_language import sentences
+
+import nmt_cli
+
+PAGE = Path(__file__).parents[2] / "docs/python.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+
+
+def test_import_loads_nothing_heavy():
+    script = "import sys, nmt_cli; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    for heavy in ("torch", "ctranslate2", "numpy", "sentencepiece", "sacrebleu", "typer", "rich"):
+        assert f"'{heavy}'" not in done.stdout
+
+
+def test_every_exported_name_exists():
+    for name in nmt_cli.__all__:
+        assert getattr(nmt_cli, name) is not None
+    assert dir(nmt_cli) == sorted(nmt_cli.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'translate_all'"):
+        _ = nmt_cli.translate_all
+
+
+def test_functions_stay_functions_after_their_rooms_are_imported():
+    import nmt_cli.scoring.metrics
+    import nmt_cli.training.session
+
+    assert all(callable(getattr(nmt_cli, name)) for name in ("train", "score", "prepare", "load", "attention"))
+
+
+def test_the_examples_of_the_page_run(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/demo").symlink_to(model)
+    (tmp_path / "demo").mkdir()
+    for name, pairs in (("train", sentences(400, seed=5)), ("test", sentences(20, seed=6))):
+        for side, language in enumerate(("en", "fr")):
+            text = "".join(pair[side] + "\n" for pair in pairs)
+            (tmp_path / f"demo/{name}.{language}").write_text(text, encoding="utf-8")
+    names: dict[str, object] = {}
+    for example in EXAMPLES:
+        exec(compile(example, str(PAGE), "exec"), names)
+    printed = capsys.readouterr().out
+    assert "Le chat dort." in printed and "BLEU" in printed and "runs/small" in printed
+    assert (tmp_path / "runs/small/model/model.safetensors").is_file()
