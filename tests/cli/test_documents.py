@@ -46,8 +46,8 @@ def test_documents_link_to_existing_files():
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-def test_wheel_carries_the_recipes(tmp_path):
-    """`pip install` without a checkout must bring recipes/ along, inside the package."""
+def test_wheel_carries_recipes_and_demo_corpus(tmp_path):
+    """`pip install` without a checkout must bring recipes and demo corpus along, inside the package."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and "hatchling" in done.stderr:
@@ -58,4 +58,5 @@ def test_wheel_carries_the_recipes(tmp_path):
     for path in (ROOT / "recipes").glob("*.toml"):
         assert f"nmt_cli/recipes/{path.name}" in names
     assert "nmt_cli/inspect/attention.html" in names
-    assert not [name for name in names if name.startswith("tests")]
+    assert {f"nmt_cli/demo/{split}.tsv.xz" for split in ("train", "dev", "test")} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "tools"))]

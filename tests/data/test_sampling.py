@@ -1,4 +1,4 @@
-"""Subword sampling: the same text, the formula's probabilities, and nothing but the seed decides."""
+"""Subword sampling: the text stays the same, the probabilities follow the formula, the seed decides."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def encoded(model: SubwordSampler) -> list[np.ndarray]:
     return [np.array(ids) for ids in model.processor.encode(LINES)]
 
 
-def test_no_dropout_is_sentencepieces_own_segmentation():
+def test_without_dropout_the_pieces_are_those_of_sentencepiece():
     model = sampler("bpe", 0.0)
     assert sampled(model, encoded(model), 1) == [ids.tolist() for ids in encoded(model)]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_the_same_text_in_other_pieces(kind):
+def test_sampling_changes_the_pieces_but_not_the_text(kind):
     model = sampler(kind, 0.2)
     cuts = sampled(model, encoded(model), 1)
     assert model.processor.decode(cuts) == LINES
@@ -52,14 +52,14 @@ def test_the_same_text_in_other_pieces(kind):
     assert cuts == sampled(model, encoded(model), 1) != sampled(model, encoded(model), 2)
 
 
-def test_everything_dropped_is_characters():
+def test_dropping_all_merges_gives_characters():
     model = sampler("bpe", 1.0)
     for line, ids in zip(LINES[:20], sampled(model, encoded(model)[:20], 1), strict=True):
         assert [model.processor.id_to_piece(i) for i in ids] == list("▁" + line.replace(" ", "▁"))
 
 
 def exact_bpe_dropout(word: str, scores: dict[str, float], rate: float) -> dict[tuple[str, ...], float]:
-    """The paper's algorithm 1, all branches at once: the distribution over segmentations."""
+    """The distribution over segmentations by algorithm 1 of the paper, over all branches."""
     open_, done = {tuple(word): 1.0}, Counter()
     while open_:
         parts, p = open_.popitem()
@@ -76,7 +76,7 @@ def exact_bpe_dropout(word: str, scores: dict[str, float], rate: float) -> dict[
     return done
 
 
-def test_bpe_dropout_has_the_papers_probabilities(monkeypatch):
+def test_bpe_dropout_has_the_probabilities_of_the_paper(monkeypatch):
     monkeypatch.setattr(sampling, "VARIANTS", 10**9)  # a new cut each time
     model = sampler("bpe", 0.3)
     word = "▁seven"
@@ -88,7 +88,7 @@ def test_bpe_dropout_has_the_papers_probabilities(monkeypatch):
         assert abs(drawn[cut] / 20_000 - p) < 4 * np.sqrt(p * (1 - p) / 20_000) + 1e-9, cut
 
 
-def test_unknown_characters_and_symbols_stay():
+def test_words_with_unknown_characters_or_symbols_keep_their_pieces():
     processor = pieces_of("bpe", ("<2de>",))
     model = SubwordSampler(processor, 0.9, False, ("<2de>",))
     ids = np.array(processor.encode("<2de> seven 猫 eight."))
@@ -98,7 +98,7 @@ def test_unknown_characters_and_symbols_stay():
         assert symbol in cut and unknown in cut
 
 
-def test_an_empty_sentence():
+def test_an_empty_sentence_stays_empty():
     model = sampler("bpe", 0.5)
     assert sampled(model, [np.array([], int)], 1) == [[]] and sampled(model, [], 1) == []
     empty, (full,) = np.array([], int), encoded(model)[:1]
@@ -106,8 +106,8 @@ def test_an_empty_sentence():
     assert first == rest[1] == rest[2] == [] and model.processor.decode(rest[0]) == LINES[0]
 
 
-def test_another_process_draws_the_same():
-    """Which is what SentencePiece's own sampling does not, and why resuming would not be exact with it."""
+def test_another_process_draws_the_same_pieces():
+    """The sampling of SentencePiece differs between processes, so that a resumed run would not be exact."""
     code = (
         "import sys\n"
         f"sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]\n"

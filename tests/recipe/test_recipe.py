@@ -27,7 +27,7 @@ def test_shipped_recipes_load_and_build(name):
         build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
 
 
-def test_the_docs_list_the_keys_as_they_are():
+def test_docs_recipe_md_lists_all_keys():
     docs = Path(__file__).parents[2] / "docs" / "recipe.md"
     assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: make docs"
 
@@ -71,7 +71,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("override", "message"), PROBLEMS)
-def test_problems(override, message):
+def test_a_wrong_setting_is_named(override, message):
     with pytest.raises(NmtError) as caught:
         load_recipe(None, parse_overrides((override,)))
     assert message in caught.value.message
@@ -95,7 +95,7 @@ FAMILY_PROBLEMS = [
 
 
 @pytest.mark.parametrize(("family", "override", "message"), FAMILY_PROBLEMS)
-def test_problems_of_other_families(family, override, message):
+def test_a_wrong_setting_of_another_family_is_named(family, override, message):
     with pytest.raises(NmtError) as caught:
         load_recipe(None, parse_overrides((f"model.family={family}", override)))
     assert message in caught.value.message
@@ -125,7 +125,7 @@ def test_another_family_replaces_all_model_keys(write):
         load_recipe(write("x.toml", 'extends = "base.toml"\n[model]\nfamily = "rnn"\nff = 8\n'))
 
 
-def test_all_problems_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(NmtError) as caught:
         load_recipe(None, parse_overrides([override for override, _ in PROBLEMS if "family" not in override]))
     for text in ("warmpu", "model.norm", "symbols", "data.train", "source_lang", "train.out", "must divide"):
@@ -138,7 +138,7 @@ def test_set_needs_key_and_value(override):
         load_recipe(None, parse_overrides((override,)))
 
 
-def test_file_and_key_are_named(write):
+def test_the_message_names_file_and_key(write):
     path = write("my.toml", "[train]\nwarmpu = 5\n")
     with pytest.raises(NmtError) as caught:
         load_recipe(path)
@@ -156,7 +156,7 @@ def test_file_and_key_are_named(write):
         (b'extends = "x.toml"\n', "extends itself"),
     ],
 )
-def test_broken_files(write, content, message):
+def test_a_damaged_recipe_is_refused(write, content, message):
     with pytest.raises(NmtError, match=message):
         load_recipe(write("x.toml", content))
 
@@ -217,3 +217,19 @@ def test_every_key_is_documented():
 def test_dataclasses_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Train().seed = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_positions", "learned_positions"),
+    [
+        ({}, 1024, 0),
+        ({"model.positions": "learned"}, 1024, 1024),
+        ({"model.family": "conv", "model.max_positions": 300}, 300, 300),
+        ({"model.family": "decoder", "model.positions": "learned", "model.max_positions": 300}, 300, 300),
+        ({"model.family": "decoder"}, 1024, 0),
+        ({"model.family": "rnn"}, 0, 0),
+    ],
+)
+def test_every_family_states_its_positions(settings, max_positions, learned_positions):
+    model = load_recipe(None, settings).model
+    assert (model.max_positions, model.learned_positions) == (max_positions, learned_positions)
