@@ -10,6 +10,7 @@ from rich.text import Text
 
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
+from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.history import curves, duration
 from nmt_cli.terminal.tables import facts
@@ -115,7 +116,7 @@ class TrainingScreen:
     def show_summary(self, reason: str) -> None:
         run = self.recipe.run_folder
         output().print(summary(read_log(run), reason))
-        self.say(f"\nmodel in {run / 'model'}, all figures in {run / 'log.jsonl'}")
+        self.say(f"\nmodel in {RunFolder(run).model}, all figures in {RunFolder(run).log}")
         self.say(f"next: echo 'Some text.' | nmt translate {run}")
         self.say(f"      nmt translate {run} TEST | nmt score - --ref REFERENCE")
         self.say(f"      nmt inspect {run} 'Some text.'")
