@@ -2,11 +2,13 @@
 
 `nmt train RECIPE --dry-run` shows the resolved recipe. recipe/schema.py declares the keys.
 
-Why not a library: with recipes/demo.toml and this schema, import and load take 82 ms of processor time here, 81 ms with
-msgspec 0.22, 115 ms with cattrs 26.2, 244 ms with pydantic 2.14 (the schema alone: 69 ms). A library replaces about 75
-lines (_build to _number) and needs about 50 lines of hooks: paths relative to their file, corpora, families. The
-messages get worse: msgspec stops at the first problem and takes no union of dataclasses; pydantic reports a wrong key
-once per family; pydantic and cattrs accept "5" as a number; none suggests a key or names the file that set it.
+Why not a library: import and load of recipes/demo.toml took 82 ms of processor time here (the schema alone: 69 ms),
+115 ms with cattrs 26.2 and 244 ms with pydantic 2.14, both without corpora and ranges; 81 ms with msgspec 0.22 on a
+part of the schema, because msgspec takes no union of dataclasses. Best of 12 on a busy machine. A library would
+replace about 75 lines (_build to _number); hooks for relative paths, corpora and families would take an estimated 50.
+In a trial with five wrong settings and default options, msgspec stopped at the first, pydantic reported a wrong model
+key once per family, pydantic and cattrs did not refuse "5" as a number, and none suggested a key or named the file
+that set it.
 """
 
 from __future__ import annotations
