@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli.errors import NmtError
 
 if TYPE_CHECKING:  # commands/score.py imports this module for MODEL, and `nmt --help` must start fast
+    from nmt_cli.scoring.report import SentenceScores
     from nmt_cli.scoring.texts import Texts
 
 MODEL = "Unbabel/wmt22-comet-da"
@@ -35,12 +36,16 @@ def load_comet(model: str) -> Any:
         ) from None
 
 
-def comet_scores(model: Any, texts: Texts) -> dict[str, list[float]]:
+def comet_scores(model: Any, model_name: str, texts: Texts) -> SentenceScores:
     """The score of every line of every system, against the first reference."""
+    from importlib import metadata
+
+    from nmt_cli.scoring.report import SentenceScores
+
     assert texts.source is not None
     references = next(iter(texts.references.values()))
     scores = {}
-    for name, lines in texts.systems.items():
+    for system, lines in texts.systems.items():
         triples = [
             {"src": source, "mt": line, "ref": reference}
             for source, line, reference in zip(texts.source, lines, references, strict=True)
@@ -48,11 +53,5 @@ def comet_scores(model: Any, texts: Texts) -> dict[str, list[float]]:
         with contextlib.redirect_stdout(sys.stderr):
             # gpus=1 with "auto" means a GPU if the machine has one, else the CPU.
             prediction = model.predict(triples, batch_size=16, gpus=1, accelerator="auto", progress_bar=False)
-        scores[name] = list(prediction.scores)
-    return scores
-
-
-def comet_signature(model: str) -> str:
-    from importlib import metadata
-
-    return f"nrefs:1|model:{model}|version:{metadata.version('unbabel-comet')}"
+        scores[system] = list(prediction.scores)
+    return SentenceScores("COMET", f"nrefs:1|model:{model_name}|version:{metadata.version('unbabel-comet')}", scores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import groupby
@@ -51,7 +52,7 @@ def draw_report(report: ScoreReport, width: int, colored: bool) -> list[Renderab
     parts: list[RenderableType] = [Text(head, style="dim")]
     if report.sentences:
         parts.append(_draw_sentences(report.sentences))
-    parts.append(_draw_scores(report.scores, tested=bool(report.paired)))
+    parts.append(_draw_scores(report))
     if report.paired:
         first = report.scores[0].system
         parts.append(Text(f"p: {_TESTS[report.paired]} against {first}; * marks p < {_SIGNIFICANT}", style="dim"))
@@ -65,38 +66,29 @@ def draw_report(report: ScoreReport, width: int, colored: bool) -> list[Renderab
     return [line for part in parts for line in (Text(), part)][1:]  # a blank line between the parts
 
 
-def _draw_scores(scores: list[SystemScore], tested: bool) -> Table:
+def _draw_scores(report: ScoreReport) -> Table:
     table = new_table("metric", "system", "score")
     table.columns[1].justify = "left"
     table.columns[1].overflow = "fold"
-    resampled = any(score.mean is not None for score in scores)
+    resampled = any(score.mean is not None for score in report.scores)
     if resampled:
         table.add_column("mean ± 95 %", justify="right", header_style="dim")
-    if tested:
+    if report.paired:
         table.add_column("p", justify="left", header_style="dim")
-    metrics = dict.fromkeys(score.metric for score in scores)
-    best = {metric: _best([score for score in scores if score.metric == metric]) for metric in metrics}
-    several = len({score.system for score in scores}) > 1
-    previous_metric = ""
-    for score in scores:
-        label = "" if score.metric == previous_metric else _label(score.metric)
-        row: list[str | Text] = [label, Text(score.system), _number(score.metric, score.score)]
-        if resampled:
-            row.append("" if score.mean is None else f"{score.mean:.2f} ± {score.interval:.2f}")
-        if tested:
-            row.append("" if score.p is None else f"{score.p:.4f}" + " *" * (score.p < _SIGNIFICANT))
-        table.add_row(*row, style="bold" if several and score.score == best[score.metric] else "")
-        previous_metric = score.metric
+    for metric, group in groupby(report.scores, key=lambda score: score.metric):
+        scores = list(group)
+        numbers = [score.score for score in scores]
+        best = min(numbers) if lower_is_better(metric) else max(numbers)
+        label = f"{metric} ↓" if lower_is_better(metric) else metric
+        for score in scores:
+            row: list[str | Text] = [label, Text(score.system), _number(metric, score.score)]
+            if resampled:
+                row.append("" if score.mean is None else f"{score.mean:.2f} ± {score.interval:.2f}")
+            if report.paired:
+                row.append("" if score.p is None else f"{score.p:.4f}" + " *" * (score.p < _SIGNIFICANT))
+            table.add_row(*row, style="bold" if len(scores) > 1 and score.score == best else "")
+            label = ""
     return table
-
-
-def _best(scores: list[SystemScore]) -> float:
-    numbers = [score.score for score in scores]
-    return min(numbers) if lower_is_better(scores[0].metric) else max(numbers)
-
-
-def _label(metric: str) -> str:
-    return f"{metric} ↓" if lower_is_better(metric) else metric
 
 
 def _number(metric: str, score: float) -> str:
@@ -124,13 +116,12 @@ def _draw_bleu_parts(scores: list[SystemScore]) -> Table:
 
 def _draw_sentences(sentences: list[SentenceScores]) -> Text:
     """Plain columns, because a rich table of a whole test set takes seconds."""
-    systems = list(sentences[0].scores)
-    width = max(len(name) for name in ("system", *systems))
-    rows = [f"{'line':>6}  {'system':<{width}}" + "".join(f"{metric.metric:>9}" for metric in sentences)]
-    for line in range(len(sentences[0].scores[systems[0]])):
-        for name in systems:
-            numbers = "".join(f"{_number(metric.metric, metric.scores[name][line]):>9}" for metric in sentences)
-            rows.append(f"{line + 1:>6}  {name:<{width}}{numbers}")
+    metrics = [part.metric for part in sentences]
+    width = max(len(name) for name in ("system", *sentences[0].scores))
+    rows = [f"{'line':>6}  {'system':<{width}}" + "".join(f"{metric:>9}" for metric in metrics)]
+    for line, system, *scores in _by_line(sentences):
+        numbers = "".join(f"{_number(*score):>9}" for score in zip(metrics, scores, strict=True))
+        rows.append(f"{line:>6}  {system:<{width}}{numbers}")
     return Text("\n".join(rows))
 
 
@@ -212,8 +203,6 @@ def _cut(line: str) -> str:
 
 def closest(references: list[str], translations: list[str]) -> str:
     """The reference that is most like the translations."""
-    if len(references) == 1:
-        return references[0]
     return max(references, key=lambda reference: sum(_matcher(reference, other).ratio() for other in translations))
 
 
@@ -237,15 +226,15 @@ def _marked(text: str, flags: list[bool], color: str, brackets: str, colored: bo
     if not flags:
         return Text("(blank)", style="dim italic" if colored else "")
     drawn = Text()
-    pieces = list(zip(words_and_marks(text), flags, strict=True))
+    pieces = zip(words_and_marks(text), flags, strict=True)
     for flagged, run in groupby(pieces, key=lambda piece: piece[1]):
         words = "".join(word + space for (word, space), _ in run)
         inner = words.rstrip()
-        if flagged:
-            drawn.append(inner if colored else brackets.format(inner), style=f"bold {color}" if colored else "")
-            drawn.append(words[len(inner) :])
-        else:
-            drawn.append(words)
+        drawn.append(
+            brackets.format(inner) if flagged and not colored else inner,
+            style=f"bold {color}" if flagged and colored else "",
+        )
+        drawn.append(words[len(inner) :])
     return drawn
 
 
@@ -266,52 +255,34 @@ def _without_none(value: Any) -> Any:
 
 def report_tsv(report: ScoreReport) -> str:
     """One table: the worst lines, or the lengths, or the sentences, or else the scores of whole systems."""
-    if report.worst:
-        rows = _worst_rows(report.worst, report.references)
-    elif report.by_length:
-        rows = _length_rows(report.by_length)
-    elif report.sentences:
-        rows = _sentence_rows(report.sentences)
+    rows: list[list[Any]]
+    if worst := report.worst:
+        sources = [] if worst.lines[0].source is None else ["source"]
+        texts = [*sources, *(f"reference {name}" for name in report.references), "translation"]
+        rows = [["line", "system", f"{worst.metric}|{worst.signature}", *texts]]
+        for line in worst.lines:
+            context = [line.source, *line.references] if sources else line.references
+            for system, text in line.translations.items():
+                rows.append([line.line, system, line.scores[system], *context, text])
+    elif lengths := report.by_length:
+        rows = [["from", "to", "lines", "system", f"{lengths.metric}|{lengths.signature}"]]
+        for part in lengths.bins:
+            rows += [[part.low, part.high, part.lines, system, score] for system, score in part.scores.items()]
+    elif sentences := report.sentences:
+        rows = [["line", "system", *(f"{metric.metric}|{metric.signature}" for metric in sentences)]]
+        rows += [[*row] for row in _by_line(sentences)]
     else:
-        rows = _score_rows(report.scores)
+        names = ["system", "metric", "score", "mean", "interval", "p", "signature"]
+        rows = [names, *([getattr(score, name) for name in names] for score in report.scores)]
     return "\n".join("\t".join(map(_cell, row)) for row in rows)
 
 
-_Rows = list[list[Any]]
-
-
-def _score_rows(scores: list[SystemScore]) -> _Rows:
-    rows: _Rows = [["system", "metric", "score", "mean", "interval", "p", "signature"]]
-    for score in scores:
-        numbers = (score.score, score.mean, score.interval, score.p)
-        rows.append([score.system, score.metric, *numbers, score.signature])
-    return rows
-
-
-def _sentence_rows(sentences: list[SentenceScores]) -> _Rows:
-    rows: _Rows = [["line", "system", *(f"{metric.metric}|{metric.signature}" for metric in sentences)]]
+def _by_line(sentences: list[SentenceScores]) -> Iterator[tuple[Any, ...]]:
+    """Yield (line number, system, a score for each metric...)."""
     systems = list(sentences[0].scores)
     for line in range(len(sentences[0].scores[systems[0]])):
-        for name in systems:
-            rows.append([line + 1, name, *(metric.scores[name][line] for metric in sentences)])
-    return rows
-
-
-def _length_rows(lengths: LengthScores) -> _Rows:
-    rows: _Rows = [["from", "to", "lines", "system", f"{lengths.metric}|{lengths.signature}"]]
-    for part in lengths.bins:
-        rows += [[part.low, part.high, part.lines, system, score] for system, score in part.scores.items()]
-    return rows
-
-
-def _worst_rows(worst: WorstLines, references: list[str]) -> _Rows:
-    has_source = worst.lines[0].source is not None
-    texts = [*(["source"] if has_source else []), *(f"reference {name}" for name in references), "translation"]
-    rows: _Rows = [["line", "system", f"{worst.metric}|{worst.signature}", *texts]]
-    for line in worst.lines:
-        context = [*([line.source] if has_source else []), *line.references]
-        rows += [[line.line, system, line.scores[system], *context, text] for system, text in line.translations.items()]
-    return rows
+        for system in systems:
+            yield line + 1, system, *(metric.scores[system][line] for metric in sentences)
 
 
 def _cell(value: Any) -> str:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from nmt_cli.errors import NmtError
-from nmt_cli.scoring.comet import MODEL, comet_scores, comet_signature, load_comet
+from nmt_cli.scoring.comet import MODEL, comet_scores, load_comet
 from nmt_cli.scoring.report import (
     BleuParts,
     LengthBin,
@@ -34,7 +34,8 @@ from nmt_cli.text.words import count_words
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("bleu", "chrf", "chrf++", "ter", "comet")
+# The metrics, and the names that sacrebleu and COMET give them.
+METRICS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER", "comet": "COMET"}
 _MOST_WORDS = 400  # longer lines share the last bin of by_length
 _BINS = 8
 _RESAMPLES = 1000  # sacrebleu's default
@@ -61,28 +62,6 @@ def corpus_scores(hypotheses: list[str], references: list[str], language: str) -
 
 # ---------------------------------------------------------------------------------------------------------------------
 # nmt_cli.score and `nmt score`
-
-
-@dataclass(frozen=True)
-class _Options:
-    metrics: tuple[str, ...]
-    tokenizer: str
-    confidence: bool
-    paired: Literal["bs", "ar"] | None
-    samples: int | None
-    sentences: bool
-    by_length: bool
-    worst: int
-    comet_model: str
-
-    @property
-    def leading(self) -> str:
-        """The metric of --worst and --by-length: the first one that is sacrebleu's."""
-        return next((name for name in self.metrics if name != "comet"), "bleu")
-
-    @property
-    def uses_bleu(self) -> bool:
-        return "bleu" in self.metrics or (self.leading == "bleu" and bool(self.by_length or self.worst))
 
 
 def score(
@@ -114,97 +93,86 @@ def score(
     on_progress: is called with the name of the stage, the steps done, and the number of steps.
     """
     names = metrics.split(",") if isinstance(metrics, str) else metrics
+    chosen = tuple(dict.fromkeys(name.strip().lower() for name in names))
+    leading = next((name for name in chosen if name != "comet"), "bleu")  # the metric of `worst` and `by_length`
+    uses_bleu = "bleu" in chosen or (leading == "bleu" and (by_length or worst > 0))
     tokenizer, reason = choose_tokenizer(tokenize, lang, references if isinstance(references, Mapping) else ())
-    options = _Options(
-        metrics=tuple(dict.fromkeys(name.strip().lower() for name in names)),
-        tokenizer=tokenizer,
-        confidence=confidence,
-        paired=paired,
-        samples=samples,
-        sentences=sentences,
-        by_length=by_length,
-        worst=worst,
-        comet_model=comet_model,
-    )
     texts = given_texts(hypotheses, references, source)
-    _check_options(options, texts)
-    warnings = find_warnings(texts, options.metrics, tokenizer)
+    _check_options(chosen, texts, confidence, paired, samples, worst)
+    if uses_bleu:
+        check_tokenizer(tokenizer)
+    warnings = find_warnings(texts, chosen, tokenizer)
     for warning in warnings:
         if on_warning:
             on_warning(warning)
-    comet = load_comet(options.comet_model) if "comet" in options.metrics else None
+    comet = load_comet(comet_model) if "comet" in chosen else None
     show = on_progress or (lambda stage, done, total: None)
-    with _sacrebleu_seed(seed), _no_garbage_collection():
+    with _prepared_sacrebleu(seed):
         sentence_scores: dict[str, SentenceScores] = {}
         scores: list[SystemScore] = []
-        for done, name in enumerate(options.metrics):
-            show("scoring", done, len(options.metrics))
+        for done, name in enumerate(chosen):
+            show("scoring", done, len(chosen))
             if name == "comet":
-                sentence_scores[name] = _comet_sentences(comet, texts, options)
-                scores += _means(sentence_scores[name])
-            elif options.paired:
-                scores += _paired_scores(name, texts, options)
+                sentence_scores[name] = by_line = comet_scores(comet, comet_model, texts)
+                for system, numbers in by_line.scores.items():
+                    scores.append(SystemScore(system, by_line.metric, fmean(numbers), by_line.signature))
+            elif paired:
+                scores += _paired_scores(name, texts, tokenizer, paired, samples, confidence)
             else:
-                scores += _corpus_scores(name, texts, options)
-        by_line = [*(options.metrics if sentences else ()), *([options.leading] if worst else ())]
-        for done, name in enumerate(by_line):
-            show("sentences", done, len(by_line))
+                scores += _corpus_scores(name, texts, tokenizer, (samples or _RESAMPLES) if confidence else 1)
+        line_metrics = [*(chosen if sentences else ()), *([leading] if worst else ())]
+        for done, name in enumerate(line_metrics):
+            show("sentences", done, len(line_metrics))
             if name not in sentence_scores:
-                sentence_scores[name] = _sentence_scores(name, texts, options)
+                sentence_scores[name] = _sentence_scores(name, texts, tokenizer)
         return ScoreReport(
             lines=texts.lines,
             references=list(texts.references),
-            tokenizer=tokenizer if options.uses_bleu else None,
-            tokenizer_reason=reason if options.uses_bleu else None,
+            tokenizer=tokenizer if uses_bleu else None,
+            tokenizer_reason=reason if uses_bleu else None,
             paired=paired,
             scores=scores,
-            sentences=[sentence_scores[name] for name in options.metrics] if sentences else None,
-            by_length=_length_scores(texts, options, show) if by_length else None,
-            worst=_worst_lines(sentence_scores[options.leading], texts, worst) if worst else None,
+            sentences=[sentence_scores[name] for name in chosen] if sentences else None,
+            by_length=_length_scores(leading, texts, tokenizer, show) if by_length else None,
+            worst=_worst_lines(sentence_scores[leading], texts, worst) if worst else None,
             warnings=warnings,
         )
 
 
-def _check_options(options: _Options, texts: Texts) -> None:
-    unknown = [name for name in options.metrics if name not in METRICS]
+def _check_options(
+    metrics: tuple[str, ...], texts: Texts, confidence: bool, paired: str | None, samples: int | None, worst: int
+) -> None:
+    unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"there is no metric {unknown[0]!r}", f"--metrics takes some of {','.join(METRICS)}")
-    if options.paired not in (None, "bs", "ar"):
-        raise NmtError(f"there is no paired test {options.paired!r}", "choose bs (bootstrap) or ar (randomization)")
-    if options.paired and len(texts.systems) < 2:
+    if paired not in (None, "bs", "ar"):
+        raise NmtError(f"there is no paired test {paired!r}", "choose bs (bootstrap) or ar (randomization)")
+    if paired and len(texts.systems) < 2:
         raise NmtError("--paired compares systems, but only one is given", "nmt score A B --ref REF --paired bs")
-    if options.samples and not (options.confidence or options.paired):
+    if samples and not (confidence or paired):
         raise NmtError("--samples has no effect without resampling", "add --confidence, or --paired bs")
-    if (options.samples is not None and options.samples < 2) or options.worst < 0:
+    if (samples is not None and samples < 2) or worst < 0:
         raise NmtError("--samples must be at least 2, and --worst at least 0", "use a larger number")
-    if "comet" in options.metrics and texts.source is None:
+    if "comet" in metrics and texts.source is None:
         raise NmtError("COMET needs the source, too", "add --source FILE")
-    if options.uses_bleu:
-        check_tokenizer(options.tokenizer)
 
 
 @contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacrebleu reads its seed from the environment and from nowhere else."""
-    before = os.environ.get("SACREBLEU_SEED")
+def _prepared_sacrebleu(seed: int) -> Iterator[None]:
+    """Set the seed, which sacrebleu reads only from the environment, and switch off the garbage collector.
+
+    sacrebleu makes millions of objects without cycles, so the collector would only cost time.
+    """
+    seed_before, gc_was_enabled = os.environ.get("SACREBLEU_SEED"), gc.isenabled()
     os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        del os.environ["SACREBLEU_SEED"]
-        if before is not None:
-            os.environ["SACREBLEU_SEED"] = before
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """sacrebleu makes millions of objects without cycles: the collector would only cost time."""
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
+        del os.environ["SACREBLEU_SEED"]
+        if seed_before is not None:
+            os.environ["SACREBLEU_SEED"] = seed_before
+        if gc_was_enabled:
             gc.enable()
 
 
@@ -212,54 +180,55 @@ def _no_garbage_collection() -> Iterator[None]:
 # Scores of whole systems
 
 
-def _metric(
-    name: str, options: _Options, references: Sequence[list[str]] | None, effective_order: bool = False
-) -> Metric:
-    """effective_order: a line with fewer than four words does not get BLEU 0; the signature says eff:yes."""
+def _metric(name: str, tokenizer: str, references: Sequence[list[str]] | None = None) -> Metric:
+    """A metric for whole texts, or, without references, for single lines and small groups of lines.
+
+    For the latter, BLEU uses effective order (eff:yes): a line with fewer than four words does not get BLEU 0.
+    """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     if name == "bleu":
         # force: sacrebleu must not warn of tokenized text, because texts.py does.
-        return BLEU(tokenize=options.tokenizer, effective_order=effective_order, force=True, references=references)
+        return BLEU(tokenize=tokenizer, effective_order=references is None, force=True, references=references)
     if name == "ter":
         return TER(references=references)
     return CHRF(word_order=2 if name == "chrf++" else 0, references=references)
 
 
-def _corpus_scores(name: str, texts: Texts, options: _Options) -> list[SystemScore]:
-    metric = _metric(name, options, list(texts.references.values()))
-    resamples = (options.samples or _RESAMPLES) if options.confidence else 1
+def _corpus_scores(name: str, texts: Texts, tokenizer: str, resamples: int) -> list[SystemScore]:
+    """One score per system. 1 resample means none: there is no mean and no interval."""
+    metric = _metric(name, tokenizer, list(texts.references.values()))
     scores = []
     for system, lines in texts.systems.items():
-        result = metric.corpus_score(lines, None, n_bootstrap=resamples)
+        result: Any = metric.corpus_score(lines, None, n_bootstrap=resamples)
         scores.append(
             SystemScore(
                 system=system,
                 metric=result.name,
                 score=result.score,
                 signature=str(metric.get_signature()),
-                mean=_float(result._mean) if options.confidence else None,
-                interval=_float(result._ci) if options.confidence else None,
-                parts=_bleu_parts(result) if name == "bleu" else None,
+                mean=_float(result._mean) if resamples > 1 else None,
+                interval=_float(result._ci) if resamples > 1 else None,
+                parts=BleuParts(tuple(result.precisions), result.bp, result.sys_len, result.ref_len)
+                if name == "bleu"
+                else None,
             )
         )
     return scores
 
 
-def _bleu_parts(bleu: Any) -> BleuParts:
-    return BleuParts(tuple(bleu.precisions), bleu.bp, bleu.sys_len, bleu.ref_len)
-
-
-def _paired_scores(name: str, texts: Texts, options: _Options) -> list[SystemScore]:
+def _paired_scores(
+    name: str, texts: Texts, tokenizer: str, paired: str, samples: int | None, confidence: bool
+) -> list[SystemScore]:
     from sacrebleu.significance import PairedTest
 
     test = PairedTest(
         list(texts.systems.items()),
-        {name: _metric(name, options, list(texts.references.values()))},
+        {name: _metric(name, tokenizer, list(texts.references.values()))},
         references=None,  # the metric has them
-        test_type=options.paired or "bs",
-        n_samples=options.samples or 0,  # 0 means sacrebleu's default
-        n_ar_confidence=0 if options.confidence and options.paired == "ar" else -1,  # -1 means none
+        test_type=paired,
+        n_samples=samples or 0,  # 0 means sacrebleu's default
+        n_ar_confidence=0 if confidence and paired == "ar" else -1,  # -1 means none
     )
     signatures, columns = test()
     ((metric, signature),) = signatures.items()
@@ -286,27 +255,14 @@ def _float(number: Any) -> float | None:
 # Scores of single lines and of lines by length
 
 
-def _sentence_scores(name: str, texts: Texts, options: _Options) -> SentenceScores:
-    metric = _metric(name, options, None, effective_order=True)
+def _sentence_scores(name: str, texts: Texts, tokenizer: str) -> SentenceScores:
+    metric = _metric(name, tokenizer)
     references = list(zip(*texts.references.values(), strict=True))
-    scores = {}
-    label = ""
-    for system, lines in texts.systems.items():
-        results = [metric.sentence_score(line, expected) for line, expected in zip(lines, references, strict=True)]
-        scores[system] = [result.score for result in results]
-        label = results[0].name
-    return SentenceScores(label, str(metric.get_signature()), scores)
-
-
-def _comet_sentences(model: Any, texts: Texts, options: _Options) -> SentenceScores:
-    return SentenceScores("COMET", comet_signature(options.comet_model), comet_scores(model, texts))
-
-
-def _means(sentences: SentenceScores) -> list[SystemScore]:
-    return [
-        SystemScore(system, sentences.metric, fmean(scores), sentences.signature)
-        for system, scores in sentences.scores.items()
-    ]
+    scores = {
+        system: [metric.sentence_score(*pair).score for pair in zip(lines, references, strict=True)]
+        for system, lines in texts.systems.items()
+    }
+    return SentenceScores(METRICS[name], str(metric.get_signature()), scores)
 
 
 def _worst_lines(sentences: SentenceScores, texts: Texts, count: int) -> WorstLines:
@@ -325,27 +281,24 @@ def _worst_lines(sentences: SentenceScores, texts: Texts, count: int) -> WorstLi
     return WorstLines(sentences.metric, sentences.signature, lines)
 
 
-def _length_scores(texts: Texts, options: _Options, show: Callable[[str, int, int], None]) -> LengthScores:
+def _length_scores(name: str, texts: Texts, tokenizer: str, show: Callable[[str, int, int], None]) -> LengthScores:
     """A corpus score for the lines of each range of lengths."""
     reference_name, reference = next(iter(texts.references.items()))
-    measured = reference if texts.source is None else texts.source
+    measured, measured_name = (reference, reference_name) if texts.source is None else (texts.source, "source")
     lengths = [min(_MOST_WORDS, count_words(line)) for line in measured]
     histogram = [0] * (max(lengths) + 1)
     for length in lengths:
         histogram[length] += 1
+    metric = _metric(name, tokenizer)
     scored = []
-    metric = _metric(options.leading, options, None, effective_order=True)
-    label = ""
     ranges = [(low, high, count) for low, high, count in bins(histogram, _BINS) if count]
     for done, (low, high, count) in enumerate(ranges):
         show("by length", done, len(ranges))
         rows = [n for n, length in enumerate(lengths) if low <= length <= high]
         references = [[lines[n] for n in rows] for lines in texts.references.values()]
-        results = {
-            system: metric.corpus_score([lines[n] for n in rows], references) for system, lines in texts.systems.items()
+        scores = {
+            system: metric.corpus_score([lines[n] for n in rows], references).score
+            for system, lines in texts.systems.items()
         }
-        label = next(iter(results.values())).name
-        scored.append(LengthBin(low, high, count, {system: result.score for system, result in results.items()}))
-    return LengthScores(
-        label, str(metric.get_signature()), reference_name if texts.source is None else "source", scored
-    )
+        scored.append(LengthBin(low, high, count, scores))
+    return LengthScores(METRICS[name], str(metric.get_signature()), measured_name, scored)
