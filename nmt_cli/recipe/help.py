@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -22,38 +20,34 @@ def first_comment(path: Path) -> str:
         return stream.readline().lstrip("# ").rstrip()
 
 
-def sections() -> Iterator[tuple[str, str, list[Key]]]:
-    """Yield (name of the table, its description, its keys) in the order of a recipe."""
+def sections() -> Iterator[tuple[str, list[Key]]]:
+    """Yield the description and the keys of each table, in the order of a recipe."""
     families = [("model", kind) for kind in FAMILIES.values()]
     for name, kind in [("data", Data), ("vocab", Vocab), *families, ("train", Train), ("translate", Translate)]:
-        yield name, (kind.__doc__ or "").strip(), list(keys_of(kind, name + "."))
+        yield (kind.__doc__ or "").strip(), list(keys_of(kind, name + "."))
 
 
 def type_name(key: Key) -> str:
-    kind = key.type
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not types.NoneType)
-    if get_origin(kind) is Literal:
-        return " | ".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        return "corpora" if get_args(kind)[0] is Corpus else "strings"
+    if get_origin(key.type) is Literal:
+        return " | ".join(get_args(key.type))
+    if get_origin(key.type) is tuple:
+        return "corpora" if Corpus in get_args(key.type) else "strings"
     limits = ""
     if key.range:
         low, high = key.range.low, key.range.high
         limits = f" {low:g}-{high:g}" if low is not None and high is not None else f" >= {low:g}"
-    return {int: "integer", float: "number", bool: "true | false", str: "string", Path: "path"}[kind] + limits
+    return {int: "integer", float: "number", bool: "true | false", str: "string", Path: "path"}[key.type] + limits
 
 
 def default_text(key: Key) -> str:
-    value: Any = key.default
-    if value is dataclasses.MISSING or value is None or value == ():
+    if key.default in (None, ()):
         return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
 
 
 def key_tables() -> RenderableType:
     parts: list[RenderableType] = []
-    for _, about, keys in sections():
+    for about, keys in sections():
         table = Table(box=None, pad_edge=False, title=Text(about, style="bold"), title_justify="left")
         table.add_column("key", no_wrap=True)
         table.add_column("default", style="dim")
@@ -68,7 +62,7 @@ def key_tables() -> RenderableType:
 def keys_markdown() -> str:
     """The tables of docs/recipe.md."""
     lines = []
-    for _, about, keys in sections():
+    for about, keys in sections():
         lines += [f"### {about}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
         for key in keys:
             cells = (f"`{key.name}`", default_text(key), type_name(key).replace("|", "\\|"), key.doc)

@@ -18,11 +18,10 @@ import difflib
 import math
 import os
 import sys
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
@@ -31,8 +30,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-TOML_SUFFIX = ".toml"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Finding and reading
@@ -45,7 +42,7 @@ def shipped_folder() -> Path:
 
 
 def shipped_recipes() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(shipped_folder().glob("*" + TOML_SUFFIX))}
+    return {path.stem: path for path in sorted(shipped_folder().glob("*.toml"))}
 
 
 def find_recipe(name: str) -> Path:
@@ -116,11 +113,13 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
     recipe = Recipe(**built, name=name or "recipe")
-    whole_recipe = _Origin(str(path) if path else "defaults", Path())
     for key, text in recipe.problems():
-        problems.add(origins.get(key, whole_recipe), key, text)
+        problems.add(origins.get(key, _Origin(str(path or "defaults"), Path())), key, text)
     if problems:
-        _report(path, problems)
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        several = f"{f'recipe {path}' if path else 'the settings'}: {len(problems)} problems{listed}"
+        hint = "nmt recipes --keys lists every key with its range and default"
+        raise NmtError(several if len(problems) > 1 else problems[0], hint)
     return _place(recipe, path, out_is_override="train.out" in (overrides or {}))
 
 
@@ -132,10 +131,14 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
     """The KEY=VALUE texts of `--set` as a dict from dotted keys to values."""
     overrides: dict[str, Any] = {}
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key.strip():
+        key, equals, text = map(str.strip, setting.partition("="))
+        if not equals or not key:
             raise NmtError(f"--set {setting} does not have the form key=value", "for example --set train.warmup=500")
-        overrides.update(_flat({key.strip(): _parse_value(text.strip())}, ""))
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # in --set model.norm=pre, the string has no quotes
+        overrides.update(_flat({key: value}, ""))
     return overrides
 
 
@@ -146,14 +149,6 @@ def _layers(path: Path | None, overrides: Mapping[str, Any]) -> Iterator[tuple[_
         folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
         yield _Origin(str(file), folder), dict(_flat(table, ""))
     yield _Origin("--set", Path()), dict(overrides)
-
-
-def _report(path: Path | None, problems: list[str]) -> None:
-    name = f"recipe {path}" if path else "the settings"
-    if len(problems) == 1:
-        raise NmtError(problems[0], "nmt recipes --keys lists every key with its range and default")
-    listed = "".join(f"\n  {problem}" for problem in problems)
-    raise NmtError(f"{name}: {len(problems)} problems{listed}", "nmt recipes --keys lists every key")
 
 
 def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
@@ -170,20 +165,16 @@ def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
     shipped = path is None or path.resolve().parent == shipped_folder().resolve()
     here = Path() if path is None or shipped or in_folder else path.parent
     prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
-    _refuse_nesting(prepared, run)
-    return dataclasses.replace(
-        recipe, data=dataclasses.replace(data, prepared=prepared), train=dataclasses.replace(train, out=run)
-    )
-
-
-def _refuse_nesting(prepared: Path, run: Path) -> None:
-    """Prepared data and a run never lie inside each other: replacing one must not touch the other."""
+    # Replacing the data must not touch the run, and the other way around.
     inner, outer = prepared.resolve(), run.resolve()
     if inner.is_relative_to(outer) or outer.is_relative_to(inner):
         raise NmtError(
             f"the prepared data ({prepared}) and the run ({run}) must be separate folders, neither inside the other",
             "choose another folder with --out",
         )
+    return dataclasses.replace(
+        recipe, data=dataclasses.replace(data, prepared=prepared), train=dataclasses.replace(train, out=run)
+    )
 
 
 def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -205,13 +196,6 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
         beside = path.parent / base
         yield from _chain(beside if beside.is_file() else find_recipe(base), (*seen, path.resolve()))
     yield path, table
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text  # in --set model.norm=pre, the string has no quotes
 
 
 def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -256,7 +240,10 @@ def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _
         if key.name not in values or "." in short:
             continue
         try:
-            given[short] = _convert(values[key.name], key, _folder_for(key, values, origins))
+            folder = origins[key.name].folder
+            if Corpus in get_args(key.type) and isinstance(values.get("data.folder"), str):
+                folder = origins["data.folder"].folder / values["data.folder"]
+            given[short] = _convert(values[key.name], key, folder)
         except ValueError as error:
             problems.add(origins[key.name], key.name, str(error))
     built = kind(**given)
@@ -266,17 +253,8 @@ def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _
     return built
 
 
-def _folder_for(key: Key, values: dict[str, Any], origins: dict[str, _Origin]) -> Path:
-    folder = values.get("data.folder")
-    if Corpus in get_args(key.type) and isinstance(folder, str):
-        return origins["data.folder"].folder / folder
-    return origins[key.name].folder
-
-
 def _convert(value: Any, key: Key, folder: Path) -> Any:
     kind = key.type
-    if get_origin(kind) in (Union, types.UnionType):  # X | None: a recipe writes None by leaving the key out
-        kind = next(part for part in get_args(kind) if part is not types.NoneType)
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         if value not in choices:
@@ -325,17 +303,14 @@ def _typed(value: Any, kind: type, wanted: str) -> Any:
 
 
 def _number(value: Any, kind: type, limits: Range | None) -> Any:
-    wanted = "a whole number" if kind is int else "a number"
-    number = not isinstance(value, bool) and isinstance(value, (int, float))
-    if number and not math.isfinite(value):
+    is_number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if is_number and not math.isfinite(value):
         raise ValueError(f"must be a finite number, not {value!r}")
-    if not number or (kind is int and value != int(value)):
-        raise ValueError(f"must be {wanted}, not {value!r}")
-    value = kind(value)
-    problem = limits.problem(value) if limits else None
-    if problem:
+    if not is_number or (kind is int and value != int(value)):
+        raise ValueError(f"must be {'a whole number' if kind is int else 'a number'}, not {value!r}")
+    if limits and (problem := limits.problem(value)):
         raise ValueError(problem)
-    return value
+    return kind(value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

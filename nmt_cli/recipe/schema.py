@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -409,6 +410,8 @@ def keys_of(kind: type, prefix: str = "") -> Iterator[Key]:
             yield from keys_of(hint, f"{prefix}{item.name}.")  # type: ignore[arg-type]
             continue
         base, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if types.NoneType in get_args(base):  # X | None: a recipe writes None by leaving the key out
+            base = get_args(base)[0]
         doc = next((note for note in notes if isinstance(note, str)), "")
         limits = next((note for note in notes if isinstance(note, Range)), None)
         yield Key(prefix + item.name, base, doc, limits, item.default)

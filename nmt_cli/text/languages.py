@@ -6,50 +6,44 @@ import unicodedata
 from functools import lru_cache
 from pathlib import Path
 
-_LATIN = frozenset({"LATIN"})
-_CYRILLIC = frozenset({"CYRILLIC"})
-_ARABIC = frozenset({"ARABIC"})
-_DEVANAGARI = frozenset({"DEVANAGARI"})
-# The first word of a character's Unicode name, for languages that are not written in Latin letters.
-_SCRIPTS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "tt", "uk"), _CYRILLIC),
-    **dict.fromkeys(("ar", "fa", "ps", "ur", "ug", "sd", "ckb"), _ARABIC),
-    **dict.fromkeys(("hi", "mr", "ne", "sa", "bho", "mai"), _DEVANAGARI),
-    "sr": _CYRILLIC | _LATIN,
-    "kk": _CYRILLIC | _LATIN,
-    "zh": frozenset({"CJK", "BOPOMOFO"}),
-    "ja": frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH"}),
-    "ko": frozenset({"HANGUL", "CJK"}),
-    "el": frozenset({"GREEK"}),
-    "he": frozenset({"HEBREW"}),
-    "yi": frozenset({"HEBREW"}),
-    "hy": frozenset({"ARMENIAN"}),
-    "ka": frozenset({"GEORGIAN"}),
-    "th": frozenset({"THAI"}),
-    "lo": frozenset({"LAO"}),
-    "km": frozenset({"KHMER"}),
-    "my": frozenset({"MYANMAR"}),
-    "bo": frozenset({"TIBETAN"}),
-    "am": frozenset({"ETHIOPIC"}),
-    "ti": frozenset({"ETHIOPIC"}),
-    "bn": frozenset({"BENGALI"}),
-    "as": frozenset({"BENGALI"}),
-    "pa": frozenset({"GURMUKHI"}),
-    "gu": frozenset({"GUJARATI"}),
-    "or": frozenset({"ORIYA"}),
-    "ta": frozenset({"TAMIL"}),
-    "te": frozenset({"TELUGU"}),
-    "kn": frozenset({"KANNADA"}),
-    "ml": frozenset({"MALAYALAM"}),
-    "si": frozenset({"SINHALA"}),
+# The languages of each script. A script is the first word of the Unicode names of its letters. Latin has a list too, so
+# that an unknown code, such as the ending .txt, is not taken for a language.
+_LANGUAGES = {
+    "LATIN": (
+        "af az bs ca cs cy da de en eo es et eu fi fil fo fr ga gd gl ha hr ht hu id ig is it jv kk la lb lt lv mg "
+        "mi ms mt nb nl nn no oc pl pt ro sk sl so sq sr st su sv sw tk tl tr uz vi xh yo zu"
+    ),
+    "CYRILLIC": "be bg kk ky mk mn ru sr tg tt uk",
+    "ARABIC": "ar ckb fa ps sd ug ur",
+    "DEVANAGARI": "bho hi mai mr ne sa",
+    "CJK": "ja ko zh",
+    "BOPOMOFO": "zh",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "KATAKANA-HIRAGANA": "ja",
+    "HALFWIDTH": "ja",
+    "HANGUL": "ko",
+    "GREEK": "el",
+    "HEBREW": "he yi",
+    "ARMENIAN": "hy",
+    "GEORGIAN": "ka",
+    "THAI": "th",
+    "LAO": "lo",
+    "KHMER": "km",
+    "MYANMAR": "my",
+    "TIBETAN": "bo",
+    "ETHIOPIC": "am ti",
+    "BENGALI": "as bn",
+    "GURMUKHI": "pa",
+    "GUJARATI": "gu",
+    "ORIYA": "or",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "KANNADA": "kn",
+    "MALAYALAM": "ml",
+    "SINHALA": "si",
 }
-# Listed, so that an unknown code does not count as a Latin language.
-_LATIN_LANGUAGES = frozenset((
-    "af", "az", "bs", "ca", "cs", "cy", "da", "de", "en", "eo", "es", "et", "eu", "fi", "fil", "fo", "fr", "ga",
-    "gd", "gl", "ha", "hr", "ht", "hu", "id", "ig", "is", "it", "jv", "la", "lb", "lt", "lv", "mg", "mi", "ms",
-    "mt", "nb", "nl", "nn", "no", "oc", "pl", "pt", "ro", "sk", "sl", "so", "sq", "st", "su", "sv", "sw", "tk",
-    "tl", "tr", "uz", "vi", "xh", "yo", "zu",
-))  # fmt: skip
+_LATIN = frozenset({"LATIN"})
 # Languages that are written without spaces between sentences.
 _UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
@@ -66,7 +60,7 @@ def puts_spaces_between_sentences(language: str) -> bool:
 def scripts_of(language: str) -> frozenset[str] | None:
     """The scripts of a language, by its code (de, de-AT, zh_Hans). None if the language is unknown."""
     code = language_code(language)
-    return _LATIN if code in _LATIN_LANGUAGES else _SCRIPTS.get(code)
+    return frozenset(script for script, codes in _LANGUAGES.items() if code in codes.split()) or None
 
 
 def language_of(path: Path) -> str | None:
@@ -84,7 +78,7 @@ def _script(character: str) -> str | None:
 
 def in_wrong_script(text: str, scripts: frozenset[str] | None) -> bool:
     """True if more than half of the letters are in another script."""
-    if scripts is None or (scripts is _LATIN and text.isascii()):
+    if scripts is None or (scripts == _LATIN and text.isascii()):
         return False
     letters = [script for script in map(_script, text) if script]
     return 2 * sum(script not in scripts for script in letters) > len(letters)

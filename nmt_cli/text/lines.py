@@ -27,10 +27,6 @@ BLOCK = 1 << 20
 Normalization = Literal["nfc", "nfkc", "none"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading
-
-
 def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
     """Yield the lines of a file or of standard input, without line ends. `on_bom` is called if a BOM was removed."""
     for block in read_blocks(path, on_bom):
@@ -62,7 +58,6 @@ def check_stdin_once(paths: Iterable[Path | None]) -> None:
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
-    """Split a line of a TSV file into source and target."""
     columns = line.split("\t")
     if len(columns) != 2:
         count = f"{len(columns)} column" + "s" * (len(columns) > 1)
@@ -133,7 +128,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
             else:
                 yield from iter(lambda: file.read(BLOCK), b"")
     except EOFError:
-        raise _truncated(path) from None
+        message = f"{path} is cut off: the compressed data end too early"
+        raise NmtError(message, "download or copy the file again") from None
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise NmtError(
             f"{path} is not a valid {path.suffix} file: {error}", "rename the file if it is plain text"
@@ -165,11 +161,7 @@ def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
             if frame.eof:
                 data, frame = frame.unused_data, None
     if frame is not None:
-        raise _truncated(path)
-
-
-def _truncated(path: Path) -> NmtError:
-    return NmtError(f"{path} is cut off: the compressed data end too early", "download or copy the file again")
+        raise EOFError
 
 
 def _similar_files(path: Path) -> str:
@@ -177,10 +169,6 @@ def _similar_files(path: Path) -> str:
     if near:
         return f"the folder has {', '.join(near)}"
     return "paths are relative to the current folder; paths in a recipe, to the folder of the recipe"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Writing
 
 
 def write_text(path: Path, text: str) -> None:
