@@ -25,9 +25,9 @@ def check_overwrite(
 ) -> None:
     """Refuse to replace `path` unless the user gave --force. Every command calls this before it replaces anything.
 
-    `foreign` is given where a folder will be written: the names in that folder that nmt did not write. A folder with
-    such names is not replaced even with --force. None: a file will be written.
-    `option` is how the user chooses another place. `note` says what is known about the existing content.
+    `foreign` None: a file will be written. Otherwise a folder will be written, and `foreign` lists the files in it that
+    nmt did not write. A folder with foreign files is not replaced, even with --force.
+    In the messages, `option` is how the user chooses another place, and `note` describes the existing content.
     """
     if foreign is None and not path.parent.is_dir():
         raise NmtError(f"there is no folder {path.parent}", f"create the folder first, or choose another with {option}")
@@ -157,14 +157,13 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Read a JSON file that nmt wrote. `what` names the file's role in the error message."""
+def read_json(path: Path, owner: str) -> dict[str, Any]:
+    """Read a JSON file that nmt wrote. `owner` is for the error message: "the model's" file cannot be read."""
+    hint = "the file is damaged, or was not written by nmt"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise NmtError(
-            f"{what} {path} cannot be read: {error}", "the file is damaged, or was not written by nmt"
-        ) from None
+        raise NmtError(f"{owner} {path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):
-        raise NmtError(f"{what} {path} is not a table", "the file is damaged, or was not written by nmt")
+        raise NmtError(f"{owner} {path} is not a table", hint)
     return value

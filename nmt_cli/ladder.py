@@ -1,8 +1,7 @@
 """The ladder: several recipes, one corpus, one budget, one table that compares them. `nmt ladder` leads here.
 
-A rung is a recipe. Each rung becomes a run like any other in OUT/NAME: training resumes after an interruption, a
-finished rung is not trained again, and `nmt translate` and `nmt inspect` read the run. docs/ladder.md explains the
-shipped rungs.
+A rung is a recipe. Each rung becomes a run in OUT/NAME. Training resumes after an interruption, and a finished rung is
+not trained again. docs/ladder.md explains the shipped rungs.
 """
 
 from __future__ import annotations
@@ -28,26 +27,21 @@ from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
-from nmt_cli.terminal.history import duration
+from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.training.validation import Validation
 
 # The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.
 SHIPPED = ("demo-rnn", "demo-rnn-attention", "demo-rnn-multi-head", "demo-conv", "demo-decoder", "demo")
 
-_NARROW = 70  # columns of a terminal that needs a denser table
-
 
 @dataclass(frozen=True)
 class Rung:
-    """A trained rung with its figures and its translations of the test set."""
+    """A trained rung, its last log entry, and its translations of the test set."""
 
     name: str
     trained: Trained
-    parameters: int
-    flops: float
-    minutes: float
-    tokens_per_second: float
+    last: Train
     translations: list[str]
 
 
@@ -61,7 +55,7 @@ def rung_recipe(rung: str, corpus: Recipe, changes: Mapping[str, Any], out: Path
 
 
 def measure(recipe: Recipe, lines: int) -> tuple[Rung, Validation]:
-    """The figures of a trained rung, and the lines it translated: the test set, or else the validation set."""
+    """A trained rung, and the lines that it translated: the test set, or the validation set if there is no test set."""
     trained = load_model(recipe.run_folder)
     last = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, Train)][-1]
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
@@ -70,16 +64,8 @@ def measure(recipe: Recipe, lines: int) -> tuple[Rung, Validation]:
         raise NmtError(
             f"{recipe.prepared_folder} has neither test nor validation lines", "prepare the data with test files"
         )
-    rung = Rung(
-        name=recipe.run_folder.name,
-        trained=trained,
-        parameters=count_parameters(trained.model),
-        flops=last.flops,
-        minutes=last.minutes,
-        tokens_per_second=last.tokens / (60 * last.minutes),
-        translations=test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", "")),
-    )
-    return rung, test
+    translations = test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", ""))
+    return Rung(recipe.run_folder.name, trained, last, translations), test
 
 
 def show(rungs: Sequence[Rung], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
@@ -94,20 +80,20 @@ def show(rungs: Sequence[Rung], test: Validation, sentence: str, width: int, ink
     )
     bleu = {result.system: result.score for result in report.scores}
     table = new_table("rung", "parameters", "BLEU", "FLOPs", "time", "tokens/s")
-    if width < _NARROW:
+    if width < 70:  # columns of the terminal
         table.padding = (0, 1, 0, 0)
     for rung in rungs:
         table.add_row(
             Text(rung.name),
-            f"{rung.parameters:,}",
+            f"{count_parameters(rung.trained.model):,}",
             f"{bleu[rung.name]:.2f}",
-            f"{rung.flops:.1e}",
-            duration(60 * rung.minutes),
-            f"{rung.tokens_per_second:,.0f}",
+            f"{rung.last.flops:.1e}",
+            duration(60 * rung.last.minutes),
+            f"{rung.last.tokens / (60 * rung.last.minutes):,.0f}",
         )
     assert report.by_length is not None
-    parts: list[RenderableType] = [table, Text(report.scores[0].signature, style="dim"), ""]
-    parts += [draw_lengths(report.by_length), ""]
+    signature = Text(report.scores[0].signature, style="dim")
+    parts: list[RenderableType] = [table, signature, "", draw_lengths(report.by_length), ""]
     for rung in rungs:
         weights = attention(rung.trained, sentence)
         parts.append(Text.assemble((f"{rung.name}: ", "bold"), weights.target or "(empty)"))

@@ -6,14 +6,11 @@ import importlib
 import operator
 import re
 import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support.checks import assert_user_error
+from support.checks import assert_user_error, wait_until
 from support.drawings import plain
 
 from nmt_cli.cli import app
@@ -101,19 +98,15 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
     assert sha256_of(weights["demo-rnn"]) != before["demo-rnn"]
 
 
-def test_an_interrupted_ladder_resumes(nmt_in, prepared, tmp_path):
+def test_an_interrupted_ladder_resumes(nmt_in, start_nmt, prepared, tmp_path):
     (tmp_path / "mine.toml").write_text('extends = "demo-rnn"\n[model]\ndim = 16\n')
     options = ["ladder", str(prepared / "data"), "--rungs", f"mine.toml,{tmp_path / '[other].toml'}", *TINY]
     (tmp_path / "[other].toml").write_text('# [/x] is no markup\nextends = "mine.toml"\n')
-    command = [sys.executable, "-m", "nmt_cli", *options, "--flops", "1e18", "--set", "train.valid_every=5"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
-    last = tmp_path / "ladder/mine/checkpoints/last"
-    while not last.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 130 and "Traceback" not in err, err
+    running = start_nmt(*options, "--flops", "1e18", "--set", "train.valid_every=5")
+    wait_until((tmp_path / "ladder/mine/checkpoints/last").exists)
+    running.send_signal(signal.SIGINT)
+    result = running.wait()
+    assert result.code == 130 and "Traceback" not in result.err, result.err
     # The interrupted rung resumes with a little more than it has used already.
     used = [entry for entry in read_log(tmp_path / "ladder/mine") if isinstance(entry, Train)][-1].flops
     result = nmt_in(tmp_path, *options, "--flops", 1.2 * used)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nmt_cli.commands.options import Force
 
 
-class Target(str, Enum):
-    ctranslate2 = "ctranslate2"
-    hf = "hf"
-
-
 def export(
     model: Annotated[Path, typer.Argument(help="The folder of a run or of a model.")],
-    to: Annotated[Target, typer.Option(help="The format; hf is Hugging Face's transformers.")],
+    to: Annotated[Literal["ctranslate2", "hf"], typer.Option(help="The format. hf: Hugging Face's transformers.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The folder to write. For ctranslate2 the default is inside MODEL."),
+        Path | None, typer.Option("--out", "-o", help="Folder to write. Default for ctranslate2: inside MODEL.")
     ] = None,
     type: Annotated[
-        str, typer.Option(help="For ctranslate2, the type of the weights: float32, int8, int16, float16 ...")
+        str, typer.Option(help="Type of ctranslate2's weights: float32, int8, int16, float16 ...")
     ] = "float32",
     force: Force = False,
 ) -> None:
@@ -37,5 +30,5 @@ def export(
     from nmt_cli.export.convert import export_model
     from nmt_cli.terminal.console import messages
 
-    folder = export_model(model, to.value, out, type, force)
-    messages().print(f"written to {folder}", soft_wrap=True, markup=False)
+    folder = export_model(model, to, out, type, force)
+    messages().print(f"written to {folder}", soft_wrap=True)

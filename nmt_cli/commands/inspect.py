@@ -1,4 +1,4 @@
-"""`nmt inspect`: show a model, its attention, its search, its positions or its learning rate."""
+"""`nmt inspect`: show a model, its attention, its beam search, its positions or its learning rate."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nmt_cli.commands.options import Force, Overrides, open_recipe
+from nmt_cli.commands.options import Force, Overrides
 from nmt_cli.errors import NmtError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# The views (--show) that an option applies to. Every other view refuses the option.
+# The views (--show) that an option applies to. The other views refuse the option.
 _VIEWS = {
     "TEXT": ("attention", "heads", "beam"),
     "--target": ("attention", "heads"),
@@ -78,7 +78,7 @@ def inspect(
     """Look into a model: its parts, its attention, its beam search.
 
     --show chooses what to show, --format and --out choose how and where.
-    Every other option belongs to some views of --show; the others refuse it.
+    Every other option belongs to some views of --show; the other views refuse it.
 
     \b
     nmt inspect MODEL                               parts and training
@@ -99,6 +99,7 @@ def inspect(
         },
     )  # fmt: skip
     from nmt_cli.files import check_overwrite, replace_file
+    from nmt_cli.recipe.load import open_recipe, parse_overrides
     from nmt_cli.terminal.console import messages, output
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.terminal.plot import to_ascii
@@ -107,29 +108,29 @@ def inspect(
         check_overwrite(out, force)
     elif force:
         raise NmtError("--force needs --out", "--out FILE --force replaces the file")
-    width = output().width
-    ink = ink_of(output(), ascii_only, to_file=out is not None)
+    console = output()
+    width = console.width
+    ink = ink_of(console, ascii_only, to_file=out is not None)
     result: str | RenderableType
     if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
 
-        result = rate_curve(open_recipe(model, overrides), min(72, width))
+        result = rate_curve(open_recipe(model, parse_overrides(overrides or [])), min(72, width))
     elif view == "positions":
-        from nmt_cli.inspect.positions import position_table, show_positions
+        from nmt_cli.inspect.positions import show_positions
 
-        result = show_positions(position_table(open_recipe(model, overrides), Path(model)), width, ink)
+        recipe = open_recipe(model, parse_overrides(overrides or []))
+        result = show_positions(recipe, Path(model), width, ink)
     elif text is None:
         from nmt_cli.inspect.description import description, show_description
 
         about = description(Path(model))
         result = json.dumps(about, ensure_ascii=False) if form == "json" else show_description(about)
     elif view == "beam":
-        from nmt_cli.inspect.beam_tree import beam_steps, show_tree
+        from nmt_cli.inspect.beam_tree import show_tree
         from nmt_cli.store.checkpoint import load_model
 
-        trained = load_model(Path(model))
-        steps, options = beam_steps(trained, _sentence(text), beam_size)
-        result = show_tree(steps, trained.vocab.target.id_to_piece, options, width)
+        result = show_tree(load_model(Path(model)), _sentence(text), beam_size, width)
     else:
         from nmt_cli.inspect.attention import attention
         from nmt_cli.inspect.draw import as_json, html_page, show_attention, show_heads
@@ -148,13 +149,18 @@ def inspect(
         else:
             result = show_attention(weights, kind or "cross", layer, head, width, ink)
 
-    shown = _rendered(result, colors=out is None and sys.stdout.isatty())
+    if not isinstance(result, str):
+        with console.capture() as capture:
+            console.print(result, crop=False)
+        result = capture.get().removesuffix("\n")
+        if out is not None or not sys.stdout.isatty():  # FORCE_COLOR makes rich write colors into a file
+            result = re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", result), flags=re.M)
     if form == "text" and ink == "ascii":
-        shown = to_ascii(shown)
+        result = to_ascii(result)
     if out is None:
-        typer.echo(shown, nl=False)
+        typer.echo(result)
     else:
-        replace_file(out, shown)
+        replace_file(out, f"{result}\n")
         messages().print(f"wrote {out}", soft_wrap=True)
 
 
@@ -191,18 +197,3 @@ def _utf8(argument: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in argument):
         raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
     return argument
-
-
-def _rendered(result: str | RenderableType, colors: bool) -> str:
-    from nmt_cli.terminal.console import output
-
-    if isinstance(result, str):
-        return f"{result}\n"
-    console = output()
-    with console.capture() as capture:
-        console.print(result, crop=False)
-    shown = capture.get()
-    if colors:
-        return shown
-    # FORCE_COLOR makes rich write colors into a file.
-    return re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", shown), flags=re.M)

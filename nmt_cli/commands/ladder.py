@@ -20,13 +20,9 @@ def ladder(
     ] = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
     minutes: Annotated[float | None, typer.Option(min=0, help="Training time of each rung. Default: 1.")] = None,
-    flops: Annotated[
-        float | None, typer.Option(min=0, help="Training FLOPs of each rung, instead of --minutes.")
-    ] = None,
+    flops: Annotated[float | None, typer.Option(min=0, help="FLOPs of each rung, instead of --minutes.")] = None,
     lines: Annotated[int, typer.Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
-    sentence: Annotated[
-        str, typer.Option(help="Draw the attention of this sentence for each rung.")
-    ] = "I like the green cat.",
+    sentence: Annotated[str, typer.Option(help="Draw the attention of this sentence.")] = "I like the green cat.",
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
     force: Force = False,

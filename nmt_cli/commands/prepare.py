@@ -14,19 +14,12 @@ _Files = list[Path] | None
 
 def prepare(
     recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="A TOML file, or the name of a shipped recipe. Leave it out to name files with the options below."
-        ),
+        str | None, typer.Argument(help="A TOML file or a shipped recipe. Or name files with the options below.")
     ] = None,
     source: Annotated[_Files, typer.Option(help="Training text in the source language. May be repeated.")] = None,
     target: Annotated[_Files, typer.Option(help="Translations of --source, line by line.")] = None,
-    tsv: Annotated[
-        _Files, typer.Option(help="Training text in two columns, source and target. May be repeated.")
-    ] = None,
-    valid_source: Annotated[
-        _Files, typer.Option(help="Validation text. Without it, training pairs are held out for validation.")
-    ] = None,
+    tsv: Annotated[_Files, typer.Option(help="Training text as TSV, source and target. May be repeated.")] = None,
+    valid_source: Annotated[_Files, typer.Option(help="Validation text. Default: held-out training pairs.")] = None,
     valid_target: Annotated[_Files, typer.Option(help="Translations of --valid-source.")] = None,
     valid_tsv: Annotated[_Files, typer.Option(help="Validation text in two columns.")] = None,
     test_source: Annotated[

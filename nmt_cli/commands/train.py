@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nmt_cli.commands.options import DryRun, Overrides, RecipeName, open_recipe
+from nmt_cli.commands.options import DryRun, Overrides, RecipeName
 
 
 def train(
@@ -33,9 +33,11 @@ def train(
     Ctrl-C saves and stops. The same command continues.
     """
     import nmt_cli
+    from nmt_cli.recipe.load import open_recipe, parse_overrides
 
     options = {"train.out": str(out) if out else None, "train.minutes": minutes}
-    loaded = open_recipe(recipe, overrides, {key: value for key, value in options.items() if value is not None})
+    given = {key: value for key, value in options.items() if value is not None}
+    loaded = open_recipe(recipe, {**given, **parse_overrides(overrides or [])})
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 

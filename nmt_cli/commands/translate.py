@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,25 +15,6 @@ _search, _stream, _engine = (
 )
 
 
-class Format(str, Enum):
-    text = "text"
-    jsonl = "jsonl"
-    tsv = "tsv"
-
-
-class Engine(str, Enum):
-    auto = "auto"
-    torch = "torch"
-    ctranslate2 = "ctranslate2"
-
-
-class Device(str, Enum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-    mps = "mps"
-
-
 def translate(
     model: Annotated[Path, typer.Argument(help="Folder of a run or of a model.")],
     inputs: Annotated[
@@ -43,7 +23,9 @@ def translate(
     out: Annotated[
         Path | None, _stream("--out", "-o", help="Write to this file. The file appears when it is complete.")
     ] = None,
-    format: Annotated[Format, _stream(help="Format of the output (docs/translate.md).")] = Format.text,
+    form: Annotated[
+        Literal["text", "jsonl", "tsv"], _stream("--format", help="Format of the output (docs/translate.md).")
+    ] = "text",
     align: Annotated[bool, _stream("--align", help="Add word alignments from attention. Needs jsonl or tsv.")] = False,
     tokens: Annotated[bool, _stream("--tokens", help="Add the pieces and the log p of each. Needs jsonl.")] = False,
     prefix_file: Annotated[
@@ -85,9 +67,12 @@ def translate(
     ensemble: Annotated[
         list[Path] | None, _engine(help="Average the probabilities with this model. May be repeated.")
     ] = None,
-    engine: Annotated[Engine, _engine(help="auto: ctranslate2 if it can do what is asked, else torch.")] = Engine.auto,
+    engine: Annotated[
+        Literal["auto", "torch", "ctranslate2"],
+        _engine(help="auto: ctranslate2 if it can do what is asked, else torch."),
+    ] = "auto",
     type: Annotated[str, _engine(help="Number type of ctranslate2: float32, int8, int16, float16, ...")] = "auto",
-    device: Annotated[Device, _engine(help="Where to compute.")] = Device.auto,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], _engine(help="Where to compute.")] = "auto",
     workers: Annotated[int, _engine(min=0, help="Processes or replicas. 0: one for each core.")] = 0,
     batch_tokens: Annotated[
         int, _engine(min=0, help="Source pieces translated together. 0: a number that is fast.")
@@ -132,12 +117,10 @@ def translate(
         batch_tokens=batch_tokens,
     )
     files = inputs or []
-    check_command(format.value, score_only, target, options, prefix_file, files)
+    check_command(form, score_only, target, options, prefix_file, files)
     rows = read_rows(files, prefix_file or target, score_only and target is None, shard)
-    render = renderer(format.value, align, tokens, score_only)
-    translator = load(
-        model, engine=engine.value, device=device.value, type=type, workers=workers, ensemble=ensemble or ()
-    )
+    render = renderer(form, align, tokens, score_only)
+    translator = load(model, engine=engine, device=device, type=type, workers=workers, ensemble=ensemble or ())
     with open_output(out, force) as stream, translator:
         run = translator.score_rows if score_only else translator.translate_rows
         translations = run(rows, **options)

@@ -37,8 +37,8 @@ _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # SentencePiece spells a character 
 class Attention:
     """The attention weights of one sentence pair, by kind: "cross", "encoder", "decoder".
 
-    A kind that the model lacks is missing from every dict. Attention to special tokens is left out unless they were
-    asked for, so that a row of weights may add up to less than 1.
+    A kind that the model lacks is missing from every dict. Without `special`, attention to special tokens is left out,
+    so a row of weights may add up to less than 1.
     """
 
     source: str
@@ -50,7 +50,7 @@ class Attention:
     columns: dict[str, list[str]]  # words that are attended to
     entropy: dict[str, np.ndarray]  # (L,H): bits, mean over the pieces that attend, special tokens included
     special_share: dict[str, float]  # the mean share of attention to special tokens that were left out
-    # Alignments count words as spaces divide them: a comma belongs to the word before it.
+    # Alignments count words as spaces divide them: a comma belongs to the word before the comma.
     source_words: list[str]
     target_words: list[str]
     word_weights: np.ndarray | None  # (L,H,R,C): cross-attention over these words
@@ -77,12 +77,13 @@ class Attention:
         """The mean share of attention, (L,H) each, that goes to neighboring positions and to punctuation."""
         weights = self.weights[kind]
         punctuation = [is_punctuation(word) for word in self.columns[kind]]
-        return {  # a diagonal has only the rows whose neighbor exists
-            "previous": _mean(np.diagonal(weights, -1, 2, 3)),
-            "same": _mean(np.diagonal(weights, 0, 2, 3)),
-            "next": _mean(np.diagonal(weights, 1, 2, 3)),
-            "punctuation": _mean(weights[..., punctuation].sum(-1)),
+        shares = {  # (L,H,n); a diagonal has only the rows whose neighbor exists
+            "previous": np.diagonal(weights, -1, 2, 3),
+            "same": np.diagonal(weights, 0, 2, 3),
+            "next": np.diagonal(weights, 1, 2, 3),
+            "punctuation": weights[..., punctuation].sum(-1),
         }
+        return {name: values.sum(-1) / max(1, values.shape[-1]) for name, values in shares.items()}
 
 
 def _mean_map(weights: np.ndarray, kind: str, layer: int | None, head: int | None) -> np.ndarray:
@@ -92,11 +93,6 @@ def _mean_map(weights: np.ndarray, kind: str, layer: int | None, head: int | Non
             raise NmtError(f"there is no {name} {number}", f"the {KINDS[kind]} of this model has {known}")
     layers = weights if layer is None else weights[layer - 1 : layer]
     return (layers if head is None else layers[:, head - 1 : head]).mean((0, 1))
-
-
-def _mean(shares: np.ndarray) -> np.ndarray:
-    """(L,H,n) -> (L,H); the mean of no values is 0."""
-    return shares.sum(-1) / max(1, shares.shape[-1])
 
 
 @torch.inference_mode()
@@ -109,10 +105,10 @@ def attention(
     pieces: bool = False,
     special: bool = False,
 ) -> Attention:
-    """The attention of a model, or of the run or model folder of that path, while it translates `text`.
+    """The attention of a model while it translates `text`. A path names a run or a model folder.
 
-    With `target`, the model reads this translation instead of its own. `pieces` shows pieces instead of words,
-    `special` adds <s> and </s>.
+    With `target`, the model reads this translation instead of its own. `pieces` gives attention over pieces instead of
+    words, `special` adds <s> and </s>.
     """
     trained = model if isinstance(model, Trained) else load_model(Path(model))
     vocab = trained.vocab
@@ -134,8 +130,8 @@ def attention(
     tensors = {**(decoder_weights or {}), "encoder": memory.get("attention")}
     by_piece = {kind: tensor[0].double().cpu().numpy() for kind in KINDS if (tensor := tensors.get(kind)) is not None}
 
-    # A row of cross-attention belongs to the piece that the decoder writes next; the last one writes </s>. A row of
-    # decoder self-attention belongs to the piece that the decoder read last; the first one read <s>.
+    # A row of cross-attention belongs to the piece that the decoder writes next; the last row writes </s>. A row of
+    # decoder self-attention belongs to the piece that the decoder has just read; the first row has read <s>.
     source, written = (_units(side, pieces) for side in (source_pieces, target_pieces))
     read = [Word(word.text, word.start + 1, word.stop + 1) for word in written]
     if special:
@@ -153,7 +149,7 @@ def attention(
         weights=weights,
         rows={kind: [word.text for word in axes[kind][0]] for kind in by_piece},
         columns={kind: [word.text for word in axes[kind][1]] for kind in by_piece},
-        entropy={kind: _entropy(raw) for kind, raw in by_piece.items()},
+        entropy={kind: -(raw * np.log2(raw.clip(1e-12))).sum(-1).mean(-1) for kind, raw in by_piece.items()},
         special_share={kind: _hidden_share(raw, weights[kind], axes[kind][0]) for kind, raw in by_piece.items()},
         source_words=[word.text for word in words[1]],
         target_words=[word.text for word in words[0]],
@@ -206,8 +202,3 @@ def _hidden_share(by_piece: np.ndarray, weights: np.ndarray, rows: Sequence[Word
     """
     everything = _over_words(by_piece, rows, [Word("", 0, by_piece.shape[-1])])
     return float(everything.sum(-1).mean() - weights.sum(-1).mean()) if rows else 0.0
-
-
-def _entropy(by_piece: np.ndarray) -> np.ndarray:
-    """(L,H,T,S) -> (L,H) in bits, mean over T."""
-    return -(by_piece * np.log2(np.maximum(by_piece, 1e-12))).sum(-1).mean(-1)

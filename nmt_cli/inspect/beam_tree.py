@@ -19,7 +19,7 @@ from nmt_cli.text.vocab import EOS
 
 
 def beam_steps(trained: Trained, text: str, beam_size: int | None) -> tuple[list[Step], SearchOptions]:
-    """Every step of the beam search of a sentence: its candidates, and which of them it kept."""
+    """Every step of the beam search of a sentence: the candidates, and the candidates that the search kept."""
     options = options_of(trained.recipe, beam_size)
     steps: list[Step] = []
     search([trained.model], torch.tensor([source_ids(trained, text)]), options, watch=steps.append)
@@ -49,7 +49,7 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
             Node(piece(token), beam[row], last, total, ended=token == EOS)
             for row, token, last, total in zip(step.rows, step.tokens, step.logprobs, step.totals, strict=True)
         ]
-        # A beam with too few open candidates is filled up with ended and impossible ones. They are no nodes.
+        # A beam with too few open candidates is filled up with ended and impossible candidates. These become no nodes.
         for node in [nodes[c] for c in step.kept if not nodes[c].ended] + [nodes[c] for c in step.ended]:
             if node.total > -math.inf:
                 node.parent.children.append(node)  # type: ignore[union-attr]
@@ -65,11 +65,12 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
     return root
 
 
-def show_tree(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions, width: int) -> Group:
+def show_tree(trained: Trained, text: str, beam_size: int | None, width: int) -> Group:
+    steps, options = beam_steps(trained, text, beam_size)
     ended = sum(len(step.ended) for step in steps)
     title = f"beam search, beam size {options.beam}: {len(steps)} steps, {ended} ended hypotheses"
     key = f"% = probability of a piece, p = of the whole hypothesis, score = log p / length^{options.alpha:g}"
-    tree = draw(grow(steps, piece, options.alpha), width)
+    tree = draw(grow(steps, trained.vocab.target.id_to_piece, options.alpha), width)
     tree.no_wrap, tree.overflow = True, "ignore"
     return Group(Text(title, style="bold"), Text(key, style="dim"), "", tree)
 
@@ -91,7 +92,8 @@ def draw(root: Node, width: int) -> Text:
             run.append(node)
         column = lead + "│ " if tie else lead
         below = column + ("│   " if node.children else "    ")
-        _append_wrapped(drawn, [*_pieces(run), _outcome(node, ranks.get(id(node), 0))], f"{lead}{tie}● ", below, width)
+        parts = [Text.assemble(n.piece, (f" {_percent(n.logprob)}" if n.parent else "", "dim")) for n in run]
+        _append_wrapped(drawn, [*parts, _outcome(node, ranks.get(id(node), 0))], f"{lead}{tie}● ", below, width)
         best_first = sorted(node.children, key=lambda child: (child.best, child.total))[::-1]
         if best_first:
             # The stack is last in, first out: the best branch goes in first and is drawn last.
@@ -109,16 +111,9 @@ def _descendants(root: Node) -> list[Node]:
     return nodes
 
 
-def _pieces(run: Sequence[Node]) -> list[Text]:
-    return [
-        Text.assemble(node.piece, (f" {percent(node.logprob)}", "dim")) if node.parent else Text(node.piece)
-        for node in run
-    ]
-
-
 def _outcome(node: Node, rank: int) -> Text:
-    """How the hypothesis that stops at this node went; empty if it goes on."""
-    chance = f"p = {percent(node.total)}"
+    """Whether the hypothesis that stops at this node ended, is open or was dropped. Empty if the hypothesis goes on."""
+    chance = f"p = {_percent(node.total)}"
     if node.ended:
         name = "best" if rank == 1 else f"no. {rank}"
         return Text(f"■ {name}, {chance}, score {node.best:.3f}", style="bold green" if rank == 1 else "green")
@@ -127,7 +122,7 @@ def _outcome(node: Node, rank: int) -> Text:
     return Text(f"? open, {chance}", style="yellow") if node.open else Text(f"× dropped, {chance}", style="red")
 
 
-def percent(logprob: float) -> str:
+def _percent(logprob: float) -> str:
     value = 100 * math.exp(logprob)
     return f"{value:.0f}%" if value >= 10 else f"{value:.1f}%" if value >= 0.1 else "<0.1%"
 

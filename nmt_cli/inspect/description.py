@@ -17,11 +17,8 @@ from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model
 from nmt_cli.store.run_folder import run_of_model
-from nmt_cli.terminal.history import curves, duration
-from nmt_cli.terminal.plot import bar
+from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
-
-_BAR = 14  # columns of the longest bar
 
 
 def description(path: Path) -> dict[str, Any]:
@@ -30,6 +27,7 @@ def description(path: Path) -> dict[str, Any]:
     parts = parameters_by_part(trained.model)
     vocab = trained.vocab
     source, target = vocab.sizes
+    run = run_of_model(find_model(path).path)
     return {
         "model": asdict(trained.recipe.model),
         "parameters": parts.total(),
@@ -48,22 +46,16 @@ def description(path: Path) -> dict[str, Any]:
             "symbols": list(vocab.symbols),
         },
         "trained": trained.about,
-        "history": _history(path),
+        "history": [to_table(entry) for entry in read_log(run.path)] if run else [],
     }
-
-
-def _history(path: Path) -> list[dict[str, Any]]:
-    """The log of the run that the model lies in. A copy of the model elsewhere has none."""
-    run = run_of_model(find_model(path).path)
-    return [to_table(entry) for entry in read_log(run.path)] if run else []
 
 
 def show_description(about: dict[str, Any]) -> RenderableType:
     log = [from_table(entry) for entry in about["history"]]
     losses = [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
     bleus = [(entry.step, entry.bleu) for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
-    training = [Text("Training", style="bold"), facts(_training(about["trained"], log)), *curves(losses, bleus)]
-    return Group(facts(_figures(about)), "", _parameters(about), "", *training)
+    training = Group(Text("Training", style="bold"), facts(_training(about["trained"], log)), *curves(losses, bleus))
+    return Group(facts(_figures(about)), "", _parameters(about), "", training)
 
 
 def _figures(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -84,7 +76,7 @@ def _parameters(about: dict[str, Any]) -> Table:
     table.show_header = False
     table.columns[3].justify = "left"
     for name, count in about["parts"].items():
-        table.add_row(name, f"{count:,}", f"{count / total:.0%}", bar(count, total, _BAR))
+        table.add_row(name, f"{count:,}", f"{count / total:.0%}", bar(count, total, 14))
     table.add_row("all", f"{total:,}", "", f"{total * 4 / 1e6:,.1f} MB in fp32", style="bold")
     return table
 

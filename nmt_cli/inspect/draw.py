@@ -19,9 +19,6 @@ from nmt_cli.text.alignment import pharaoh
 _MOSTLY = 0.4  # a head "mostly" attends to a position that gets at least this share
 _NARROW = 60  # a terminal with fewer columns has no room for the column "mostly"
 
-# ---------------------------------------------------------------------------------------------------------------------
-# For people
-
 
 def show_attention(
     attention: Attention, kind: str, layer: int | None, head: int | None, width: int, ink: Ink
@@ -72,30 +69,23 @@ def _choice(chosen: int | None, count: int, name: str) -> str:
 
 
 def _summary(attention: Attention, kind: str, layer: int | None, width: int) -> Table:
-    """Where the layers attend to, or the heads of one layer."""
-    by_layer = layer is None
-    columns = ["layer" if by_layer else "head", "prev.", "same", "next", "punct.", "bits"]
-    table = new_table(*columns, title="Where the attention goes")
+    """The shares of attention of each layer, or of each head of one layer."""
+    first = "head" if layer else "layer"
+    table = new_table(first, "prev.", "same", "next", "punct.", "bits", title="Where the attention goes")
     if width >= _NARROW:
         table.add_column("mostly", header_style="dim")
     else:
         table.padding = (0, 1, 0, 0)
     table.columns[0].justify = "right"
     figures = {**attention.shares(kind), "bits": attention.entropy[kind]}
-    for row in range(attention.weights[kind].shape[0 if by_layer else 1]):
-        values = {
-            name: float(figure[row].mean() if layer is None else figure[layer - 1, row])
-            for name, figure in figures.items()
-        }
-        bits = values.pop("bits")
-        most = max(values, key=lambda name: values[name])
-        mostly = [most if values[most] >= _MOSTLY else ""] if width >= _NARROW else []
-        table.add_row(str(row + 1), *(f"{share:.0%}" for share in values.values()), f"{bits:.2f}", *mostly)
+    columns = {name: figure[layer - 1] if layer else figure.mean(1) for name, figure in figures.items()}
+    bits = columns.pop("bits")
+    for row in range(len(bits)):
+        shares = {name: column[row] for name, column in columns.items()}
+        most = max(shares, key=lambda name: shares[name])
+        mostly = [most if shares[most] >= _MOSTLY else ""] if width >= _NARROW else []
+        table.add_row(str(row + 1), *(f"{share:.0%}" for share in shares.values()), f"{bits[row]:.2f}", *mostly)
     return table
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# For programs and browsers
 
 
 def as_json(attention: Attention) -> dict[str, Any]:

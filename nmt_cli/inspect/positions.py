@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -20,8 +19,8 @@ _WIDEST = 130  # columns of the drawing
 _LENGTH = 40  # positions that fit on one screen
 
 
-def position_table(recipe: Recipe, path: Path) -> np.ndarray:
-    """(positions,D): the position encoding by its formula, or as the model in the folder `path` has learned it."""
+def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> RenderableType:
+    """The position encoding by its formula, or as the model in the folder `path` has learned it."""
     if recipe.model.learned_positions and not path.is_dir():
         raise NmtError(
             "this recipe learns its positions in training, so only a trained model has them",
@@ -29,15 +28,11 @@ def position_table(recipe: Recipe, path: Path) -> np.ndarray:
         )
     model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
     with torch.inference_mode():
-        table = model.positions(min(_LENGTH, recipe.model.max_positions))
+        table = model.positions(min(_LENGTH, recipe.model.max_positions))  # (positions,D)
     if table is None:
         raise NmtError(f'model.family = "{recipe.model.family}" has no position encoding', "a transformer has one")
-    return table.detach().double().numpy()
-
-
-def show_positions(table: np.ndarray, width: int, ink: Ink) -> RenderableType:
-    """Sines and cosines alternate in the table. Drawn apart, sines left and cosines right, they look like waves."""
-    sines_then_cosines = np.concatenate([table[:, ::2], table[:, 1::2]], 1)
+    # Sines and cosines alternate in the table. Drawn apart, sines left and cosines right, they look like waves.
+    sines_then_cosines = torch.cat([table[:, ::2], table[:, 1::2]], 1).detach().double().numpy()
     title = f"position encoding: positions 1 to {len(table)} down, odd dimensions left, even dimensions right"
     ends = ("1, 3, ...", f"..., {table.shape[1]}")
     return Group(Text(title, style="bold"), raster(sines_then_cosines, min(width, _WIDEST), ink, *ends))

@@ -17,27 +17,18 @@ def bar(value: float, largest: float, width: int) -> str:
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
-def curve(values: Sequence[float], width: int, height: int, low: float | None = None) -> list[str]:
-    """A filled curve of `height` lines, top line first. The values are spread over `width` columns."""
+def curve(values: Sequence[float], width: int, height: int, low: float = 0.0) -> list[str]:
+    """A filled curve of `height` lines, top line first. Values are left out or repeated to fill `width` columns."""
     if not values:
         return []
-    columns = resample(values, width)
-    bottom = min(columns) if low is None else low
-    span = (max(columns) - bottom) or 1.0
-    eighths = [round((value - bottom) / span * height * 8) for value in columns]
+    step = (len(values) - 1) / max(1, width - 1)
+    columns = [values[round(index * step)] for index in range(max(1, width))]
+    span = (max(columns) - low) or 1.0
+    eighths = [round((value - low) / span * height * 8) for value in columns]
     return ["".join(_RISING[min(8, max(0, top - 8 * row))] for top in eighths) for row in reversed(range(height))]
 
 
-def resample(values: Sequence[float], count: int) -> list[float]:
-    """`count` values at even distances, first and last included. Values are left out or repeated as needed."""
-    if count <= 1 or len(values) <= 1:
-        return list(values[:1])
-    return [values[round(index * (len(values) - 1) / (count - 1))] for index in range(count)]
-
-
-def framed(
-    values: Sequence[float], width: int, height: int, left: str, right: str, form: str = "{:.3g}", low: float = 0.0
-) -> str:
+def framed(values: Sequence[float], width: int, height: int, left: str, right: str, form: str, low: float = 0.0) -> str:
     """A curve with its highest and lowest value on the left. `left` and `right` label the two ends of its axis."""
     top, bottom = form.format(max(values)), form.format(low)
     margin = max(len(top), len(bottom))
@@ -46,6 +37,25 @@ def framed(
     drawn = [f"{label:>{margin}} │{line.rstrip()}" for label, line in zip(labels, lines, strict=True)]
     gap = max(1, len(lines[0]) - len(left) - len(right))
     return "\n".join([*drawn, f"{'':>{margin}} └{'─' * len(lines[0])}", f"{'':>{margin}}  {left}{' ' * gap}{right}"])
+
+
+def curves(losses: Sequence[tuple[int, float]], bleus: Sequence[tuple[int, float]]) -> list[str]:
+    """The curves of a training run from (step, value) of training loss and validation BLEU; none of too few values."""
+    parts: list[str] = []
+    if len(losses) > 3:
+        values = [loss for _, loss in losses]
+        drawn = framed(values, 60, 5, "", f"step {losses[-1][0]:,}", "{:.2f}", low=0.9 * min(values))
+        parts += ["", "training loss", drawn]
+    if len(bleus) > 1:
+        drawn = framed([bleu for _, bleu in bleus], 60, 5, "", f"step {bleus[-1][0]:,}", "{:.1f}")
+        parts += ["", "validation BLEU", drawn]
+    return parts
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:

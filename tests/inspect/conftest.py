@@ -29,6 +29,8 @@ def run(folder, capsys, monkeypatch):
     def call(*arguments: object, model: object = "run") -> str:
         capsys.readouterr()
         app(["inspect", str(model), *map(str, arguments)], standalone_mode=False)
-        return capsys.readouterr().out
+        captured = capsys.readouterr()
+        assert captured.err == "" or "--out" in arguments
+        return captured.out
 
     return call

@@ -12,7 +12,7 @@ from support.toy_runs import sets
 
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.log import Average, End, Note, Start, Train, Valid
-from nmt_cli.terminal.history import duration
+from nmt_cli.terminal.plot import duration
 from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating
 from nmt_cli.training.screen import TrainingScreen
 
