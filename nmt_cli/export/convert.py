@@ -1,4 +1,4 @@
-"""`nmt export`: check what the user asks for, then write the model in the other format.
+"""`nmt export`: check the options, then write the model in the other format.
 
 torch is imported after the checks, so that a mistake is reported at once.
 """
@@ -13,11 +13,10 @@ from nmt_cli.files import check_overwrite
 from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, find_model
 
 
-def export_model(model: Path, to: str, out: Path | None = None, type: str = "float32", force: bool = False) -> Path:
-    """Write the model in the format `to`, "ctranslate2" or "hf", and return the folder.
+def export_model(model: Path, to: str, out: Path | None, type: str, force: bool) -> Path:
+    """Write the model to `out` in the format `to`, "ctranslate2" or "hf", and return the folder.
 
-    `out` is the folder to write. Without `out`, a CTranslate2 model is written into the model's own folder, where
-    `nmt translate` finds it.
+    Without `out`, a CTranslate2 model is written into the model's own folder, where `nmt translate` finds it.
     """
     if to == "hf":
         if out is None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder
-from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
@@ -45,24 +45,28 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     bias = torch.zeros(len(model.output_weight))
     bias[[PAD, BOS]] = _FORBIDDEN  # as `forbid_pad_and_bos` of model/base.py does
     spec.decoder.projection.bias = _array(bias)
-    # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
-    for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions)):
-        side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
     layer: Any  # nn.ModuleList does not say the type of its modules
-    for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _self_attention(layer_spec, layer)
-        _feed_forward(layer_spec, layer)
-    for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _self_attention(layer_spec, layer)
-        _linear(layer_spec.attention.linear[0], layer.cross.query)
-        _linear(layer_spec.attention.linear[1], layer.cross.keys_values)
-        _linear(layer_spec.attention.linear[2], layer.cross.output)
-        _norm(layer_spec.attention.layer_norm, layer.around_cross)
-        _feed_forward(layer_spec, layer)
-    if config.norm == "pre":
-        norm: Any  # a LayerNorm here; nn.Identity in a post-norm model
-        for side, norm in ((spec.encoder, model.encoder_norm), (spec.decoder, model.decoder_norm)):
-            side.layer_norm.gamma, side.layer_norm.beta = _array(norm.weight), _array(norm.bias)
+    norm: Any  # a LayerNorm in a pre-norm model, nn.Identity in a post-norm model
+    for side, positions, layers, norm in (
+        (spec.encoder, model.source_positions, model.encoder, model.encoder_norm),
+        (spec.decoder, model.target_positions, model.decoder, model.decoder_norm),
+    ):
+        # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
+        side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
+        for layer_spec, layer in zip(side.layer, layers, strict=True):
+            _linear(layer_spec.self_attention.linear[0], layer.attention.qkv)
+            _linear(layer_spec.self_attention.linear[1], layer.attention.output)
+            _norm(layer_spec.self_attention.layer_norm, layer.around_attention.norm)
+            if side is spec.decoder:
+                _linear(layer_spec.attention.linear[0], layer.cross.query)
+                _linear(layer_spec.attention.linear[1], layer.cross.keys_values)
+                _linear(layer_spec.attention.linear[2], layer.cross.output)
+                _norm(layer_spec.attention.layer_norm, layer.around_cross.norm)
+            _linear(layer_spec.ffn.linear_0, layer.feed_forward.inner)
+            _linear(layer_spec.ffn.linear_1, layer.feed_forward.outer)
+            _norm(layer_spec.ffn.layer_norm, layer.around_feed_forward.norm)
+        if config.norm == "pre":
+            _norm(side.layer_norm, norm)
     source_pieces, target_pieces = pieces_of(trained.vocab.source), pieces_of(trained.vocab.target)
     spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(target_pieces)
@@ -75,24 +79,12 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
         spec.save(str(temporary))
 
 
-def _self_attention(layer_spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    _linear(layer_spec.self_attention.linear[0], layer.attention.qkv)
-    _linear(layer_spec.self_attention.linear[1], layer.attention.output)
-    _norm(layer_spec.self_attention.layer_norm, layer.around_attention)
-
-
-def _feed_forward(layer_spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    _linear(layer_spec.ffn.linear_0, layer.feed_forward.inner)
-    _linear(layer_spec.ffn.linear_1, layer.feed_forward.outer)
-    _norm(layer_spec.ffn.layer_norm, layer.around_feed_forward)
-
-
 def _linear(spec: Any, layer: nn.Linear) -> None:
     spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
 
 
-def _norm(spec: Any, residual: Residual) -> None:
-    spec.gamma, spec.beta = _array(residual.norm.weight), _array(residual.norm.bias)
+def _norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

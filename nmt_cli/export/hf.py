@@ -39,11 +39,11 @@ def to_hf(trained: Trained, folder: Path) -> None:
         )
     marian = config.norm == "post"
     if marian and config.positions == "learned":
-        raise NmtError('transformers has no architecture for model.norm = "post" with learned positions', _WHAT_FITS)
+        problem = 'model.norm = "post" with learned positions and without a norm on the embeddings'
+        raise NmtError(f"transformers has no architecture for {problem}", _WHAT_FITS)
     if not marian and config.tie != "all":
-        raise NmtError(
-            f'transformers has no architecture for model.norm = "pre" with model.tie = "{config.tie}"', _WHAT_FITS
-        )
+        problem = f'model.norm = "pre" with model.tie = "{config.tie}"'
+        raise NmtError(f"transformers has no architecture for {problem}", _WHAT_FITS)
     width = torch.arange(config.dim)
     order = torch.cat([width[0::2], width[1::2]]) if marian else width
     tensors = {name: tensor.contiguous().clone() for name, tensor in _tensors(model, config, order)}
@@ -80,9 +80,9 @@ def to_hf(trained: Trained, folder: Path) -> None:
         "max_length": config.max_positions,
         "bad_words_ids": [[PAD], [UNK]],
     }
-    languages = {"source_lang": trained.vocab.source_lang, "target_lang": trained.vocab.target_lang}
     separate = not trained.vocab.joint
-    tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, **languages}
+    tokenizer = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": separate}
+    tokenizer |= {"source_lang": trained.vocab.source_lang, "target_lang": trained.vocab.target_lang}
     tokenizer |= {"pad_token": pad, "unk_token": unk, "eos_token": eos, "bos_token": bos}
     files = {"config.json": settings, "generation_config.json": generation, "tokenizer_config.json": tokenizer}
     sides = {"source": trained.vocab.source, "target": trained.vocab.target}
@@ -110,36 +110,31 @@ def _tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -> I
     for side, positions in (("encoder", model.source_positions), ("decoder", model.target_positions)):
         table = positions(0, config.max_positions, model.output_weight)
         yield f"model.{side}.embed_positions.weight", table[:, order]
-        layers, norm = getattr(model, side), getattr(model, f"{side}_norm")
-        for index, layer in enumerate(layers):
+        for index, layer in enumerate(getattr(model, side)):
             name = f"model.{side}.layers.{index}"
-            qkv, parts = layer.attention.qkv, ("q_proj", "k_proj", "v_proj")
-            yield from _attention(f"{name}.self_attn", [(qkv, parts)], layer.attention.output, order)
-            yield from _norm(f"{name}.self_attn_layer_norm", layer.around_attention.norm, order)
+            yield from _reads(f"{name}.self_attn", ("q_proj", "k_proj", "v_proj"), layer.attention.qkv, order)
+            yield from _writes(f"{name}.self_attn.out_proj", layer.attention.output, order)
+            yield from _writes(f"{name}.self_attn_layer_norm", layer.around_attention.norm, order)
             if side == "decoder":
-                sources = [(layer.cross.query, ("q_proj",)), (layer.cross.keys_values, ("k_proj", "v_proj"))]
-                yield from _attention(f"{name}.encoder_attn", sources, layer.cross.output, order)
-                yield from _norm(f"{name}.encoder_attn_layer_norm", layer.around_cross.norm, order)
-            yield f"{name}.fc1.weight", layer.feed_forward.inner.weight[:, order]
-            yield f"{name}.fc1.bias", layer.feed_forward.inner.bias
-            yield f"{name}.fc2.weight", layer.feed_forward.outer.weight[order]
-            yield f"{name}.fc2.bias", layer.feed_forward.outer.bias[order]
-            yield from _norm(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
+                yield from _reads(f"{name}.encoder_attn", ("q_proj",), layer.cross.query, order)
+                yield from _reads(f"{name}.encoder_attn", ("k_proj", "v_proj"), layer.cross.keys_values, order)
+                yield from _writes(f"{name}.encoder_attn.out_proj", layer.cross.output, order)
+                yield from _writes(f"{name}.encoder_attn_layer_norm", layer.around_cross.norm, order)
+            yield from _reads(name, ("fc1",), layer.feed_forward.inner, order)
+            yield from _writes(f"{name}.fc2", layer.feed_forward.outer, order)
+            yield from _writes(f"{name}.final_layer_norm", layer.around_feed_forward.norm, order)
         if config.norm == "pre":
-            yield from _norm(f"model.{side}.layer_norm", norm, order)
+            yield from _writes(f"model.{side}.layer_norm", getattr(model, f"{side}_norm"), order)
 
 
-def _attention(
-    name: str, sources: list[tuple[nn.Linear, tuple[str, ...]]], output: nn.Linear, order: Tensor
-) -> Iterator[tuple[str, Tensor]]:
-    for fused, parts in sources:
-        for part, weight, bias in zip(parts, fused.weight.chunk(len(parts)), fused.bias.chunk(len(parts)), strict=True):
-            yield f"{name}.{part}.weight", weight[:, order]
-            yield f"{name}.{part}.bias", bias
-    yield f"{name}.out_proj.weight", output.weight[order]
-    yield f"{name}.out_proj.bias", output.bias[order]
+def _reads(name: str, parts: tuple[str, ...], layer: nn.Linear, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A layer whose input has the dimensions of the model. A fused layer is split into its parts."""
+    for part, weight, bias in zip(parts, layer.weight.chunk(len(parts)), layer.bias.chunk(len(parts)), strict=True):
+        yield f"{name}.{part}.weight", weight[:, order]
+        yield f"{name}.{part}.bias", bias
 
 
-def _norm(name: str, norm: nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    yield f"{name}.weight", norm.weight[order]
-    yield f"{name}.bias", norm.bias[order]
+def _writes(name: str, layer: nn.Linear | nn.LayerNorm, order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A layer whose output has the dimensions of the model."""
+    yield f"{name}.weight", layer.weight[order]
+    yield f"{name}.bias", layer.bias[order]

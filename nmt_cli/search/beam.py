@@ -24,6 +24,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,12 +75,11 @@ class _Sentence:
         return best or [Hypothesis((), IMPOSSIBLE, IMPOSSIBLE, (), False)]
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Hypotheses extended by one token: C candidates of each sentence. Every field is (B,C)."""
+class _Candidates(NamedTuple):
+    """Hypotheses extended by one new token: C candidates of each sentence. Every field is (B,C)."""
 
     rows: Tensor  # the row that the candidate extends
-    tokens: Tensor  # the new token
+    tokens: Tensor
     logprobs: Tensor  # log p of the new token
     totals: Tensor  # log p of the whole candidate
 
@@ -92,7 +92,7 @@ class Step:
     """
 
     rows: list[int]  # the hypothesis of the previous step that the candidate extends
-    tokens: list[int]  # the new token
+    tokens: list[int]
     logprobs: list[float]  # log p of the new token
     totals: list[float]  # log p of the whole candidate
     # The candidates that stay open. Their order is the order of the next step's rows. If fewer than K candidates can
@@ -152,7 +152,9 @@ def search(
         best_open, ended_places = _to_host(totals, ended)
         _collect(ended_places, extended, candidates.totals, active, options.alpha)
         if watch is not None:
-            watch(_watched(candidates, kept, ended_places))
+            # The batch has one sentence, so the place of a candidate is its number.
+            columns = [column[0].tolist() for column in candidates]
+            watch(Step(*columns, kept[0].tolist(), [c for _, c in ended_places]))
         # 5. Sentences that are done leave the batch.
         remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
         some_left = len(remaining) < len(active)
@@ -170,10 +172,6 @@ def search(
     return [sentence.n_best(options) for sentence in sentences]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Before the first step
-
-
 def _sentences(
     src: Tensor, options: SearchOptions, prefixes: Sequence[Sequence[int]] | None, numbers: Sequence[int] | None
 ) -> list[_Sentence]:
@@ -185,33 +183,27 @@ def _sentences(
         if {PAD, BOS, EOS} & set(prefix):
             raise ValueError(f"a prefix must not contain PAD, BOS or EOS: {list(prefix)}")
         limit = length_limit(length, len(prefix), options)
-        draws = uniform(limit, options.n_best, options.seed, number) if options.sample else []
+        draws = []
+        if options.sample:
+            # Each sample has its own generator, so its numbers do not depend on the batch or on other samples. Python's
+            # generators give the same numbers on every device, and hashing the string makes them independent.
+            generators = [random.Random(f"{options.seed} {number} {sample}") for sample in range(options.n_best)]
+            draws = [[1 - generator.random() for generator in generators] for _ in range(limit)]
         sentences.append(_Sentence(limit, prefix, draws))
     return sentences
-
-
-def uniform(length: int, samples: int, seed: int, number: int) -> list[list[float]]:
-    """(length,samples) random numbers above 0 and up to 1.
-
-    Each sample has its own generator, so its numbers do not depend on the batch or on other samples. The generators
-    are Python's: they give the same numbers on every device, and hashing the string makes them independent.
-    """
-    generators = [random.Random(f"{seed} {number} {sample}") for sample in range(samples)]
-    return [[1 - generator.random() for generator in generators] for _ in range(length)]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The next token: steps 1 to 3
 
 
 def _step(
     models: Sequence[Seq2Seq], ids: Tensor, memories: list[Tensors], states: list[Tensors], options: SearchOptions
 ) -> tuple[Tensor, Tensor | None]:
     """log p (R,V) of all models together, and cross-attention (R,S) or None. `states` is updated in place."""
-    logps, crosses = [], []
+    logps, crosses, penalty = [], [], options.repetition_penalty
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
-        logits = penalize(forbid_pad_and_bos(logits.float()), ids[:, 1:], options.repetition_penalty)
+        logits = forbid_pad_and_bos(logits.float())
+        if penalty != 1:  # divides the positive logits of tokens already written, and multiplies the negative ones
+            seen = logits.gather(1, ids[:, 1:])
+            logits = logits.scatter(1, ids[:, 1:], torch.where(seen < 0, seen * penalty, seen / penalty))
         if UNK in options.forbidden:
             logits[:, UNK] = IMPOSSIBLE  # before the softmax, as in CTranslate2: the other tokens share its probability
         logps.append(logits.log_softmax(1))
@@ -221,14 +213,6 @@ def _step(
     if len(models) == 1:
         return logps[0], attention
     return torch.stack(logps).logsumexp(0) - math.log(len(models)), attention
-
-
-def penalize(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
-    """Change the logits of tokens already written: divide positive ones by the penalty, multiply negative ones."""
-    if penalty == 1 or not ids.size(1):
-        return logits
-    seen = logits.gather(1, ids)
-    return logits.scatter(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
 
 
 def _rule_out(logp: Tensor, ids: Tensor, forbidden: Tensor, forced: list[int | None], options: SearchOptions) -> None:
@@ -268,8 +252,7 @@ def repeats(ids: Tensor, n: int) -> Tensor:
 def _best(logp: Tensor, totals: Tensor, count: int) -> _Candidates:
     """The `count` best continuations of each sentence, best first. logp (R,V) is overwritten.
 
-    `count` is 2K. Each hypothesis has one continuation that ends, so at most K of the 2K best continuations end, and at
-    least K stay open.
+    `count` is 2K: each of the K hypotheses has one continuation that ends, so at least K of the 2K best stay open.
     """
     vocab = logp.size(1)
     continuations = logp.add_(totals.view(-1, 1)).view(len(totals), -1)  # (B,K*V)
@@ -303,7 +286,13 @@ def top_of(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def _sampled(logp: Tensor, totals: Tensor, draws: list[list[float]], options: SearchOptions) -> _Candidates:
     """One continuation of each row, chosen by the random numbers draws (B,K)."""
-    probs, tokens = truncated(logp / options.temperature, options.top_k, options.top_p)
+    logits, vocab = logp / options.temperature, logp.size(1)
+    if options.top_k or options.top_p < 1:
+        top, tokens = logits.topk(min(options.top_k or vocab, vocab), 1)
+        probs = top.softmax(1)
+        probs = probs.masked_fill(probs.cumsum(1) - probs >= options.top_p, 0)
+    else:
+        probs, tokens = logits.softmax(1), torch.arange(vocab, device=logp.device).expand_as(logp)
     sums = probs.cumsum(1)
     # A draw is above 0, so the first token whose sum reaches draw * (the sum of all) has a probability above 0.
     aim = torch.tensor(draws, device=logp.device).view(-1, 1) * sums[:, -1:]
@@ -312,20 +301,6 @@ def _sampled(logp: Tensor, totals: Tensor, draws: list[list[float]], options: Se
     logprobs = logp.gather(1, token).view(totals.shape)
     rows = torch.arange(len(logp), device=logp.device).view(totals.shape)
     return _Candidates(rows, token.view(totals.shape), logprobs, totals + logprobs)
-
-
-def truncated(logits: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
-    """The tokens that may be sampled, and their probabilities up to a constant factor. Returns probabilities, tokens,
-    both (R,C)."""
-    if not top_k and top_p == 1:
-        return logits.softmax(1), torch.arange(logits.size(1), device=logits.device).expand_as(logits)
-    top, tokens = logits.topk(min(top_k or logits.size(1), logits.size(1)), 1)
-    probs = top.softmax(1)
-    return probs.masked_fill(probs.cumsum(1) - probs >= top_p, 0), tokens
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The new rows: steps 3 and 4
 
 
 def _extend(written: Tensors, candidates: _Candidates, attention: Tensor | None) -> Tensors:
@@ -371,10 +346,3 @@ def _collect(
         score = length_normalized(total, len(logprobs), alpha)
         finished = len(logprobs) < active[b].limit
         active[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
-
-
-def _watched(candidates: _Candidates, kept: Tensor, ended: list[tuple[int, int]]) -> Step:
-    """The step as lists. The batch has one sentence, so a candidate's place is its number."""
-    columns = (candidates.rows, candidates.tokens, candidates.logprobs, candidates.totals)
-    rows, tokens, logprobs, totals = (column[0].tolist() for column in columns)
-    return Step(rows, tokens, logprobs, totals, kept[0].tolist(), [c for _, c in ended])

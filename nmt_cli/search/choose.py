@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import cores
 from nmt_cli.search.contract import Engine, SearchOptions
-from nmt_cli.search.ct2_engine import CTranslate2Engine, installed, unsupported
+from nmt_cli.search.ct2_engine import CTranslate2Engine, unsupported
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, ModelFolder
 
@@ -68,7 +69,7 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
         obstacle = "CTranslate2 does not support --device mps"
     elif not model.ctranslate2.is_dir():
         obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
-    elif not installed():
+    elif not find_spec("ctranslate2"):
         obstacle, hint = "CTranslate2 is not installed", "pip install 'nmt-cli[fast]'"
     else:
         return True

@@ -46,11 +46,6 @@ class SearchOptions:
     attention: bool = False  # also return cross-attention, which costs time
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be {rule}, not {getattr(self, name)}" for name, rule in self._broken_rules()]
-        if problems:
-            raise NmtError("; ".join(problems), "nmt translate --help explains the options of the search")
-
-    def _broken_rules(self) -> list[tuple[str, str]]:
         checks = [
             ("beam", "at least 1", self.beam >= 1),
             ("n_best", "at least 1", self.n_best >= 1),
@@ -68,7 +63,9 @@ class SearchOptions:
             ("top_k", "0 or more", self.top_k >= 0),
             ("top_p", "above 0 and at most 1", 0 < self.top_p <= 1),
         ]
-        return [(name, rule) for name, rule, valid in checks if not valid]
+        problems = [f"{name} must be {rule}, not {getattr(self, name)}" for name, rule, valid in checks if not valid]
+        if problems:
+            raise NmtError("; ".join(problems), "nmt translate --help explains the options of the search")
 
     def ended_to_stop(self, patience: float) -> int:
         """The number of ended hypotheses at which a search with this patience stops; CTranslate2 rounds the same."""
@@ -114,21 +111,17 @@ class Request:
 
     source: tuple[int, ...]  # ids without EOS
     prefix: tuple[int, ...] = ()  # ids that the translation must begin with
-    # How many pieces of the prefix are given by the user. Their log p counts as 0. The search treats the other pieces
-    # the same, but their log p is added to the result afterwards. None: the whole prefix is given.
-    given: int | None = None
+    # The user gave the first `given` pieces of the prefix, and their log p counts as 0. The search treats the other
+    # pieces of the prefix the same, but their log p is added to the result afterwards.
+    given: int = 0
     number: int = 0  # the line's number; samples depend on this number and the seed only, not on the batch
     attention: bool = False  # return attention
     tokens: bool = False  # return token_logprobs
 
-    @property
-    def given_pieces(self) -> int:
-        return len(self.prefix) if self.given is None else self.given
-
 
 class Engine(Protocol):
     name: str
-    batch_tokens: int  # a batch size, in source pieces with padding, that is fast for this engine
+    batch_tokens: int  # the size of a batch, in source pieces with padding, at which this engine is fast
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         """The n best hypotheses of each request, best first.
@@ -150,8 +143,7 @@ def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], alpha: fl
 def rescored(engine: Engine, request: Request, hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
     """The hypothesis with the log p of each piece and of EOS, and with a score that counts all but the given pieces."""
     (scored,) = engine.score([(request.source, hypothesis.ids)], options.alpha)
-    given = request.given_pieces
-    logprobs = [*([0.0] * given), *scored.token_logprobs[given:]]
+    logprobs = [*([0.0] * request.given), *scored.token_logprobs[request.given :]]
     scored = scored_target(hypothesis.ids, logprobs, options.alpha)
     return replace(scored, finished=hypothesis.finished, attention=hypothesis.attention)
 

@@ -1,8 +1,6 @@
-"""The ctranslate2 engine: CTranslate2 with an exported Transformer. The engine starts in a fraction of a second,
-because it does not import torch.
+"""The ctranslate2 engine: CTranslate2 with an exported Transformer. It starts fast, because it does not import torch.
 
-The search, the score and the length limits are those of beam.py, as far as CTranslate2 allows. `unsupported` names
-the options for which CTranslate2 would give other translations.
+The search, the score and the length limits are those of beam.py, as far as CTranslate2 allows.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +34,6 @@ def unsupported(options: SearchOptions) -> str:
         "--forbid": set(options.forbidden) - {UNK},
     }
     return ", ".join(option for option, used in in_use.items() if used)
-
-
-def installed() -> bool:
-    return find_spec("ctranslate2") is not None
 
 
 class CTranslate2Engine:
@@ -80,7 +73,7 @@ class CTranslate2Engine:
             if cut_off and options.n_best < options.beam:
                 results[index] = self._translate([request], replace(options, n_best=options.beam), limit)[0]
             # CTranslate2's search returns neither the log p of single tokens nor the log p of a prefix.
-            if cut_off or request.tokens or request.given_pieces < len(request.prefix):
+            if cut_off or request.tokens or request.given < len(request.prefix):
                 results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
             if cut_off:
                 results[index] = sorted(results[index], key=lambda hypothesis: -hypothesis.score)[: options.n_best]
@@ -106,11 +99,12 @@ class CTranslate2Engine:
                 max_decoding_length=max(len(hypothesis.ids) for _, hypothesis in pairs) + 1,
                 return_attention=True,
             )
-        with_attention = iter(
-            replace(hypothesis, attention=_array(output.attention[0])[: len(hypothesis.ids), : len(request.source) + 1])
-            for (request, hypothesis), output in zip(pairs, outputs, strict=True)
-        )
-        return [[next(with_attention) for _ in hypotheses] for hypotheses in results]
+        attended = []
+        for (request, hypothesis), output in zip(pairs, outputs, strict=True):
+            weights = np.array(output.attention[0], np.float32, ndmin=2)  # ndmin: an empty translation has no rows
+            attended.append(replace(hypothesis, attention=weights[: len(hypothesis.ids), : len(request.source) + 1]))
+        next_hypothesis = iter(attended)
+        return [[next(next_hypothesis) for _ in hypotheses] for hypotheses in results]
 
     def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
         patience = PATIENCE if math.isinf(options.patience) else options.patience
@@ -131,23 +125,14 @@ class CTranslate2Engine:
                 min_decoding_length=0,
                 return_scores=True,
             )
-        return [
-            [
-                self._hypothesis(pieces, score, limit, options)
-                for pieces, score in zip(output.hypotheses, output.scores, strict=True)
-            ]
-            for output in outputs
-        ]
-
-    def _hypothesis(self, pieces: list[str], score: float, limit: int, options: SearchOptions) -> Hypothesis:
-        length = len(pieces) + 1
-        return Hypothesis(
-            ids=tuple(self.target_ids[piece] for piece in pieces),
-            score=score,
-            logprob=score * length**options.alpha,
-            token_logprobs=(),
-            finished=length < limit,
-        )
+        results = []
+        for output in outputs:
+            hypotheses = []
+            for pieces, score in zip(output.hypotheses, output.scores, strict=True):
+                ids, length = tuple(self.target_ids[piece] for piece in pieces), len(pieces) + 1
+                hypotheses.append(Hypothesis(ids, score, score * length**options.alpha, (), finished=length < limit))
+            results.append(hypotheses)
+        return results
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
         with _explain_missing_positions():
@@ -162,11 +147,6 @@ class CTranslate2Engine:
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]
-
-
-def _array(attention: list[list[float]]) -> np.ndarray:
-    """(T,S), also if T = 0."""
-    return np.array(attention, np.float32).reshape(len(attention), -1)
 
 
 @contextmanager

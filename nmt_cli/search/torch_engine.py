@@ -46,7 +46,7 @@ class TorchEngine:
         )
         return [
             hypotheses
-            if request.given_pieces == len(request.prefix)
+            if request.given == len(request.prefix)
             else [rescored(self, request, hypothesis, options) for hypothesis in hypotheses]
             for request, hypotheses in zip(requests, results, strict=True)
         ]

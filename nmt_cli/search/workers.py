@@ -1,15 +1,13 @@
 """Run an engine on several cores: batches go in, results come out in the same order.
 
-Threads: CTranslate2 has its own replicas of the model, one for each core. A thread pool here keeps them busy. The
-replicas run outside of Python, so threads are enough.
+Threads: CTranslate2 runs one replica of the model on each core, outside of Python. A thread pool keeps them busy.
 
 Processes: the torch engine spends half of its time in Python, so it needs processes. On Linux they are forked: they
 share the weights with the parent and start at once. Elsewhere they are spawned, and each gets a copy of the weights.
 With one worker there are no processes; one thread of the parent runs the engine.
 
-Signals: a worker process ignores SIGINT, because Ctrl-C reaches the whole process group and the parent handles it. The
-parent blocks SIGINT while it starts the processes. SIGTERM, which `Workers.close` sends, ends a worker process. A
-thread in each worker process ends the process when the parent dies, however the parent dies.
+Signals: a worker process ignores SIGINT, because the parent handles Ctrl-C. SIGTERM, which `Workers.close` sends, ends
+a worker process. A worker process also ends when the parent dies, however the parent dies.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ Pair = tuple[Sequence[int], Sequence[int]]  # ids of a source and of its target
 
 
 class Workers:
-    """Several threads may call `translate` and `score` at the same time."""
+    """`translate` and `score` call the engine for each batch. Several threads may call them at the same time."""
 
     def __init__(self, engine: Engine, count: int, processes: bool) -> None:
         self.engine = engine
@@ -53,11 +51,9 @@ class Workers:
             self.pool = ThreadPoolExecutor(1 if processes else 2 * count)
 
     def translate(self, batches: Sequence[Sequence[Request]], options: SearchOptions) -> list[list[list[Hypothesis]]]:
-        """engine.translate(batch, options) for each batch."""
         return self._map("translate", batches, options)
 
     def score(self, batches: Sequence[Sequence[Pair]], alpha: float) -> list[list[Hypothesis]]:
-        """engine.score(batch, alpha) for each batch."""
         return self._map("score", batches, alpha)
 
     def _map(self, method: str, batches: Sequence[Any], option: object) -> list[Any]:

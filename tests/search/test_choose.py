@@ -20,7 +20,7 @@ AUTO, FORCED = EngineOptions(), EngineOptions("ctranslate2")
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> ModelFolder:
     """An exported Transformer, as far as the choice of the engine can see."""
-    monkeypatch.setattr(choose, "installed", lambda: True)
+    monkeypatch.setattr(choose, "find_spec", lambda name: True)
     (tmp_path / "ctranslate2").mkdir()
     return folder_of(tmp_path, Transformer())
 
@@ -79,7 +79,7 @@ def test_ensemble_device_mps_missing_export_and_missing_package_use_torch(folder
     assert not uses_ctranslate2([elsewhere], options, AUTO)
     expected = f"the model is not exported to CTranslate2\nnmt export {elsewhere.path} --to ctranslate2"
     assert refusal(elsewhere, options) == expected
-    monkeypatch.setattr(choose, "installed", lambda: False)
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
     assert not uses_ctranslate2([folder], options, AUTO)
     assert refusal(folder, options) == "CTranslate2 is not installed\npip install 'nmt-cli[fast]'"
 

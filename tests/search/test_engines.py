@@ -58,7 +58,7 @@ def test_engines_give_the_same_hypotheses(trained, tmp_path, variant):
         SearchOptions(beam=5, n_best=2, patience=1.25),
     ):
         for prefix in ((), (20, 30)):
-            requests = [Request(tuple(source), prefix, attention=True, tokens=True) for source in sources]
+            requests = [Request(tuple(source), prefix, len(prefix), attention=True, tokens=True) for source in sources]
             results = zip(reference.translate(requests, options), fast.translate(requests, options), strict=True)
             # CTranslate2 has other rules at the length limit, and where EOS competes right after the prefix.
             comparable = [
