@@ -25,9 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from train_step import PIECES, batches
 
-from nmt_cli.model.base import count_parameters
+from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.model.build import build_model
-from nmt_cli.model.flops import training_flops
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 from nmt_cli.training.loss import TrainingLoss
@@ -123,7 +122,7 @@ def main() -> None:
             statistics.median(this / other for this, other in zip(rates[name], rates[plain], strict=True))
             for plain in names[:2]
         ]
-        parameters, median = count_parameters(models[name]), statistics.median(rates[name])
+        parameters, median = parameters_by_part(models[name]).total(), statistics.median(rates[name])
         model = models[name]
         gflops = ""
         if isinstance(model, TrainingLoss):

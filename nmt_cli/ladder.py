@@ -17,7 +17,7 @@ from rich.text import Text
 
 from nmt_cli.errors import NmtError
 from nmt_cli.inspect.attention import attention
-from nmt_cli.model.base import count_parameters
+from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.recipe.schema import Recipe
@@ -85,7 +85,7 @@ def show(rungs: Sequence[Rung], test: Validation, sentence: str, width: int, ink
     for rung in rungs:
         table.add_row(
             Text(rung.name),
-            f"{count_parameters(rung.trained.model):,}",
+            f"{parameters_by_part(rung.trained.model).total():,}",
             f"{bleu[rung.name]:.2f}",
             f"{rung.last.flops:.1e}",
             duration(60 * rung.last.minutes),

@@ -11,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.model.base import parameters_by_part
-from nmt_cli.model.flops import training_flops
+from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
 from nmt_cli.store.model_folder import find_model

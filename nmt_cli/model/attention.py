@@ -15,35 +15,6 @@ from nmt_cli.model.dropout import dropout
 FUSED = {"qkv": 3, "keys_values": 2}
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout_rate: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """query (B,T,H,D/H), key and value (B,S,H,D/H) -> context (B,T,D), and weights (B,H,T,S) if needed.
-
-    `mask` broadcasts to (B,H,T,S). A query sees the positions where the mask is True. PyTorch's fused kernel does not
-    return the weights, and its dropout is slow on a CPU. In these two cases attention is computed step by step.
-    """
-    query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if not need_weights and (not dropout_rate or query.device.type != "cpu"):
-        context = F.scaled_dot_product_attention(query, key, value, mask, dropout_rate, causal)
-        return context.transpose(1, 2).flatten(2), None
-    scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(-1)
-    context = dropout(weights, dropout_rate) @ value
-    return context.transpose(1, 2).flatten(2), weights if need_weights else None
-
-
 class Attention(nn.Module):
     """The parts that self-attention and cross-attention share: heads, dropout of the weights, the output projection."""
 
@@ -66,9 +37,26 @@ class Attention(nn.Module):
         causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        """query (B,T,H,D/H), key and value (B,S,H,D/H) -> (B,T,D), and weights (B,H,T,S) if needed.
+
+        `mask` broadcasts to (B,H,T,S). A query sees the positions where the mask is True. PyTorch's fused kernel does
+        not return the weights, and its dropout is slow on a CPU. In these two cases attention is computed step by step.
+        """
         dropout_rate = self.dropout_rate if self.training else 0.0
-        context, weights = attend(query, key, value, mask, causal, dropout_rate, need_weights)
-        return self.output(context), weights
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        weights = None
+        if not need_weights and (not dropout_rate or query.device.type != "cpu"):
+            context = F.scaled_dot_product_attention(query, key, value, mask, dropout_rate, causal)
+        else:
+            scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))
+            if causal:
+                future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+                scores = scores.masked_fill(future, float("-inf"))
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf"))
+            weights = scores.softmax(-1)
+            context = dropout(weights, dropout_rate) @ value
+        return self.output(context.transpose(1, 2).flatten(2)), weights if need_weights else None
 
 
 class SelfAttention(Attention):

@@ -83,9 +83,6 @@ class Conv(EmbeddingSeq2Seq):
                 case nn.Embedding():
                     initialize_embedding(module, 0.1)
 
-    def uses_per_token(self, name: str) -> tuple[float, float]:
-        return (1.0, 0.0) if name.startswith("encoder") else (0.0, 1.0)
-
     def positions(self, length: int) -> Tensor:
         return self.source_positions(0, length, self.target_embedding.weight)
 

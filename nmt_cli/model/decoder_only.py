@@ -64,12 +64,6 @@ class Layer(EncoderLayer):
         y, weights = self.attention.attend(query, key, value, visible, need_weights=need_weights)
         return self.finish(x, y), weights
 
-    def step(self, x: Tensor, past: Tensor, seen: Tensor, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """One token of each hypothesis (B*K,1,D), with the arguments of SelfAttention.step. The source comes first in
-        `past`."""
-        y, weights = self.attention.step(self.around_attention.before(x), past, seen, need_weights)
-        return self.finish(x, y), weights
-
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B,T,D) -> queries (B,T,H,D/H), keys and values (B,T,2D)."""
         query, keys_values = self.attention.qkv(self.around_attention.before(x)).split([x.size(-1), 2 * x.size(-1)], -1)
@@ -137,7 +131,9 @@ class DecoderOnly(EmbeddingSeq2Seq):
         cross: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            x, layer_weights = layer.step(x, past[:, i, : seen.size(1)], visible, attention)
+            y = layer.around_attention.before(x)
+            y, layer_weights = layer.attention.step(y, past[:, i, : seen.size(1)], visible, attention)
+            x = layer.finish(x, y)
             cross += [] if layer_weights is None else [layer_weights[..., :length]]
         weights = {"cross": torch.stack(cross, 1).movedim(3, 1).flatten(0, 1)} if attention else None
         logits = self.project(self.norm(x[:, 0]))

@@ -99,7 +99,7 @@ class Rnn(EmbeddingSeq2Seq):
             return heads / 2, heads / 2
         if name.startswith("attention.score"):
             return (heads, 0.0) if ".source." in name else (0.0, heads)
-        return (1.0, 0.0) if name.startswith(("encoder", "attention.keys_values")) else (0.0, 1.0)
+        return super().uses_per_token(name)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the last state (B,D), and with attention the tensors of SourceAttention.read."""

@@ -193,9 +193,6 @@ class Transformer(EmbeddingSeq2Seq):
     def positions(self, length: int) -> Tensor:
         return self.source_positions(0, length, self.target_embedding.weight)
 
-    def uses_per_token(self, name: str) -> tuple[float, float]:
-        return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
-
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each decoder layer (B,S,2D), and the padding mask unless it is None."""
         mask = padding_mask(src)

@@ -153,8 +153,8 @@ def search(
         _collect(ended_places, extended, candidates.totals, active, options.alpha)
         if watch is not None:
             # The batch has one sentence, so the place of a candidate is its number.
-            columns = [column[0].tolist() for column in candidates]
-            watch(Step(*columns, kept[0].tolist(), [c for _, c in ended_places]))
+            rows, tokens, logprobs, candidate_totals = (column[0].tolist() for column in candidates)
+            watch(Step(rows, tokens, logprobs, candidate_totals, kept[0].tolist(), [c for _, c in ended_places]))
         # 5. Sentences that are done leave the batch.
         remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
         some_left = len(remaining) < len(active)

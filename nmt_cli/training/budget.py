@@ -7,8 +7,7 @@ from time import perf_counter
 
 import torch
 
-from nmt_cli.model.base import Seq2Seq
-from nmt_cli.model.flops import training_flops
+from nmt_cli.model.base import Seq2Seq, training_flops
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 

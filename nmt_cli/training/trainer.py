@@ -19,7 +19,7 @@ from torch import Tensor
 from nmt_cli.data.batches import Batch, BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
-from nmt_cli.model.base import count_parameters
+from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, Precision, choose_precision
 from nmt_cli.model.transformer import Transformer
@@ -406,7 +406,7 @@ class Trainer:
             resumed=self.resumed,
             run=str(self.run.path),
             family=self.recipe.model.family,
-            parameters=count_parameters(self.model),
+            parameters=parameters_by_part(self.model).total(),
             pairs=len(self.data.used),
             valid_lines=len(self.valid.sources) if self.valid else 0,
             device=self.compute.device.type,

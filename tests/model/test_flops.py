@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt_cli.model.base import training_flops
 from nmt_cli.model.build import build_model
-from nmt_cli.model.flops import training_flops
 from nmt_cli.recipe import schema as recipe
 
 
