@@ -27,7 +27,7 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 docs: $(STAMP)  ## write the generated parts of docs/: the keys of recipes, the commands and options
-	$(BIN)/python -m nmt_cli.recipe.help docs/recipe.md
+	$(BIN)/python tools/recipe_keys.py docs/recipe.md
 	$(BIN)/python tools/command_reference.py docs/commands.md
 
 bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine

@@ -63,7 +63,7 @@ class Position:
 
     epoch: int = 0
     pool: int = 0
-    index: int = 0  # of the micro-batch in the pool
+    index: int = 0  # number of the micro-batch in the pool
 
 
 class ParallelData:
@@ -79,12 +79,13 @@ class ParallelData:
                 f"{folder}: source and target of {split} have different lengths: the files are damaged",
                 "prepare the data again",
             )
-        self.samplers = None
         self.max_length = max_length
-        if sampling:
-            sides = (vocab.source, vocab.target)
-            self.samplers = [SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols) for side in sides]
-        # EOS adds one to each length
+        self.samplers = [
+            SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)
+            for side in (vocab.source, vocab.target)
+            if sampling
+        ]
+        # EOS adds one to each length.
         self.lengths = np.stack([self.source.lengths, self.target.lengths], 1).astype(np.int32) + 1
         longer = self.lengths.max(1, initial=0)
         used = np.flatnonzero(longer <= max_length + 1) if max_length else np.arange(len(self.source))
@@ -92,36 +93,30 @@ class ParallelData:
         if not len(self.used):
             raise NmtError(f"every training pair has more than {max_length} pieces on a side", "raise train.max_length")
 
-    def sampled(self, rows: np.ndarray, random: np.random.Generator) -> list[list[np.ndarray]]:
-        """Both sides of these pairs in sampled pieces. A sentence that would exceed max_length keeps its pieces."""
-        assert self.samplers is not None
-        sides = []
-        for shard, sampler in zip((self.source, self.target), self.samplers, strict=True):
-            stored = [shard[row] for row in rows]
-            sampled = sampler.sample(stored, random)
-            if self.max_length:
-                sampled = [old if len(new) > self.max_length else new for old, new in zip(stored, sampled, strict=True)]
-            sides.append(sampled)
-        return sides
-
 
 class Pool:
     """A part of an epoch: pairs that are sorted together. With subword sampling, the pool holds the new pieces."""
 
     def __init__(self, data: ParallelData, rows: np.ndarray, random: np.random.Generator) -> None:
         self.data, self.rows = data, rows
-        self.sampled = None if data.samplers is None else data.sampled(rows, random)
-        if self.sampled is None:
-            self.lengths = data.lengths[rows]
-        else:
-            self.lengths = np.array([list(map(len, side)) for side in self.sampled], np.int32).T + 1
+        self.lengths = data.lengths[rows]
+        self.sampled: list[list[np.ndarray]] = []
+        if not data.samplers:
+            return
+        for shard, sampler in zip((data.source, data.target), data.samplers, strict=True):
+            stored = [shard[row] for row in rows]
+            sampled = sampler.sample(stored, random)
+            if data.max_length:  # a sentence that would exceed max_length keeps its pieces
+                sampled = [old if len(new) > data.max_length else new for old, new in zip(stored, sampled, strict=True)]
+            self.sampled.append(sampled)
+        self.lengths = np.array([list(map(len, side)) for side in self.sampled], np.int32).T + 1
 
     def batch(self, numbers: np.ndarray) -> Batch:
-        if self.sampled is None:
-            rows = self.rows[numbers]
-            return make_batch([self.data.source[row] for row in rows], [self.data.target[row] for row in rows])
-        sources, targets = self.sampled
-        return make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
+        if self.sampled:
+            sources, targets = self.sampled
+            return make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
+        rows = self.rows[numbers]
+        return make_batch([self.data.source[row] for row in rows], [self.data.target[row] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -202,7 +197,7 @@ class BatchStream:
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
         self.data, self.budget, self.seed = data, budget, seed
-        size = POOL if data.samplers is None else max(SAMPLED_POOL, 16 * budget)  # a pool must fill many batches
+        size = max(SAMPLED_POOL, 16 * budget) if data.samplers else POOL  # a pool must fill many batches
         self._pools = math.ceil(len(data.used) / size)
         self._order_epoch = -1  # the epoch of self._order
         self._enter(position)

@@ -1,14 +1,8 @@
 """`nmt prepare`: turn raw corpora into prepared data. Check, clean, learn a vocabulary, encode, report.
 
 Memory stays bounded: text goes block by block through temporary files, and only a few bytes per pair stay in memory.
-The result is one folder, written atomically, with the same bytes for the same input and recipe:
-
-    vocab/           the vocabulary (text/vocab.py)
-    train.source.*   ids and offsets (data/shards.py); also train.target.*, and the same for valid and test
-    valid.source.txt the raw lines of valid and test, for scoring
-    report.txt       the report, for people
-    meta.json        the report, the inputs and the hashes of all files, for programs
-    recipe.toml      the recipe, so that `nmt train FOLDER` works
+The result is one folder, written atomically, with the same bytes for the same input and recipe. docs/data.md lists the
+files of the folder.
 """
 
 from __future__ import annotations
@@ -18,8 +12,8 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, compress, islice
 from pathlib import Path
@@ -60,13 +54,12 @@ from nmt_cli.text.lines import (
     split_tsv,
     write_text,
 )
-from nmt_cli.text.vocab import UNK, Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
+from nmt_cli.text.vocab import Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
 
 if TYPE_CHECKING:  # the worker processes import this module, and need no rich
     from nmt_cli.terminal.console import ShowProgress
 
 FORMAT = 1  # version of the prepared folder
-LONGEST_COUNTED = 1000  # the last bin of the length histogram holds all longer sentences
 _OWN_FILES = re.compile(
     r"(train|valid|test)\.(source|target)\.(ids|offsets|txt)|report\.txt|recipe\.toml|meta\.json|vocab"
 )
@@ -98,7 +91,9 @@ def prepare(
             split: _check_split(split, given, Path(spool), show) for split, given in recipe.data.corpora().items()
         }
         fingerprint = _fingerprint(recipe, corpora)
-        if not force and _is_up_to_date(folder, fingerprint):
+        meta_file = folder / "meta.json"
+        old = read_json(meta_file, "the prepared data's") if meta_file.is_file() and not force else {}
+        if old.get("fingerprint") == fingerprint:
             return None
         check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
         with new_folder(folder) as temporary:
@@ -206,11 +201,6 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_CheckedCorpus, ...]])
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
-def _is_up_to_date(folder: Path, fingerprint: str) -> bool:
-    meta = folder / "meta.json"
-    return meta.is_file() and read_json(meta, "the prepared data's").get("fingerprint") == fingerprint
-
-
 def _portable_toml(recipe: Recipe) -> str:
     """The recipe with paths that are valid inside the prepared folder, so that `nmt train FOLDER` works anywhere."""
     portable = dataclasses.replace(
@@ -260,11 +250,11 @@ class _Preparation:
         self.clean(evaluation, held_out)
         keep = self.find_duplicates()
         self.learn_vocab(keep)
-        splits = {"train": self.encode_train(keep)}
+        vocab = load_vocab(self.folder / "vocab")
+        splits = {"train": self.encode_train(keep, vocab)}
         if not splits["train"].sentences:
             raise self.all_dropped()
-        splits |= {name: self.encode_evaluation(name, pairs) for name, pairs in evaluation.items() if pairs}
-        vocab = load_vocab(self.folder / "vocab")
+        splits |= {name: self.encode_evaluation(name, pairs, vocab) for name, pairs in evaluation.items() if pairs}
         data = self.recipe.data
         return Report(
             languages=(data.source_lang or "source", data.target_lang or "target"),
@@ -365,29 +355,29 @@ class _Preparation:
             models = {"source": learn(source, settings, "source"), "target": learn(target, settings, "target")}
         write_vocab(self.folder / "vocab", models, self.recipe.data, settings)
 
-    def encode_train(self, keep: np.ndarray) -> Split:
+    def encode_train(self, keep: np.ndarray, vocab: Vocab) -> Split:
         """Encode the training pairs on all cores, apply the rules on lengths, and write the shards."""
         blocks = split_into_blocks(compress(self.clean_pairs(), keep))
         job = Encoder(self.folder / "vocab", self.recipe.data.clean)
         total = int(keep.sum())
-        done = 0
-        with _PairWriter(self.folder, "train", load_vocab(self.folder / "vocab")) as writer:
+
+        def encoded() -> Iterator[tuple[Encoded, Encoded]]:
+            done = 0
             for source, target, dropped in ordered_map(job, blocks, cores()):
-                writer.write(source, target)
+                yield source, target
                 self.dropped.merge(dropped)
                 done += len(source.lengths) + dropped.counts.total()
                 self.show("encoding", done, total)
-        return writer.summary()
 
-    def encode_evaluation(self, name: str, pairs: list[Pair]) -> Split:
+        return _write_split(self.folder, "train", vocab, encoded())
+
+    def encode_evaluation(self, name: str, pairs: list[Pair], vocab: Vocab) -> Split:
         """Write every line of valid or test, as ids and as the original text."""
-        vocab = load_vocab(self.folder / "vocab")
         sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         write_text(self.folder / f"{name}.source.txt", "".join(line + "\n" for line in sources))
         write_text(self.folder / f"{name}.target.txt", "".join(line + "\n" for line in targets))
-        with _PairWriter(self.folder, name, vocab) as writer:
-            writer.write(Encoded.of(vocab.encode_source(sources)), Encoded.of(vocab.encode_target(targets)))
-        return writer.summary()
+        encoded = Encoded.of(vocab.encode_source(sources)), Encoded.of(vocab.encode_target(targets))
+        return _write_split(self.folder, name, vocab, [encoded])
 
     def locate(self, rule: str, number: int, pair: Pair) -> Example:
         """An example for the report. The number counts through all corpora; the example names the file and its line."""
@@ -405,34 +395,19 @@ class _Preparation:
         )
 
 
-class _PairWriter:
-    """Writes the shards of both sides, and counts what the report shows."""
-
-    def __init__(self, folder: Path, name: str, vocab: Vocab) -> None:
-        sides = zip(("source", "target"), vocab.sizes, strict=True)
-        self.shards = [ShardWriter(folder, f"{name}.{side}", size) for side, size in sides]
-        self.unknown = [0, 0]
-        self.histograms = [np.zeros(LONGEST_COUNTED + 1, np.int64) for _ in self.shards]
-
-    def write(self, *encoded: Encoded) -> None:
-        for index, side in enumerate(encoded):
-            self.shards[index].write(side.ids, side.lengths)
-            self.unknown[index] += int((side.ids == UNK).sum())
-            clipped = np.minimum(side.lengths, LONGEST_COUNTED)
-            self.histograms[index] += np.bincount(clipped, minlength=LONGEST_COUNTED + 1)
-
-    def __enter__(self) -> _PairWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for shard in self.shards:
-            shard.close()
-
-    def summary(self) -> Split:
-        source, target = (np.trim_zeros(histogram, "b").tolist() for histogram in self.histograms)
-        return Split(
-            sentences=self.shards[0].sentences,
-            tokens=(self.shards[0].tokens, self.shards[1].tokens),
-            unknown=(self.unknown[0], self.unknown[1]),
-            histograms=(source, target),
+def _write_split(folder: Path, name: str, vocab: Vocab, blocks: Iterable[tuple[Encoded, Encoded]]) -> Split:
+    """Write the shards of both sides."""
+    with ExitStack() as stack:
+        source, target = (
+            stack.enter_context(closing(ShardWriter(folder, f"{name}.{side}", size)))
+            for side, size in zip(("source", "target"), vocab.sizes, strict=True)
         )
+        for sources, targets in blocks:
+            source.write(sources.ids, sources.lengths)
+            target.write(targets.ids, targets.lengths)
+    return Split(
+        sentences=source.sentences,
+        tokens=(source.tokens, target.tokens),
+        unknown=(source.unknown, target.unknown),
+        histograms=(source.histogram(), target.histogram()),
+    )

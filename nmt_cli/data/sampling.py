@@ -43,7 +43,7 @@ class SubwordSampler:
         """Sample new ids for the same text."""
         lengths = np.array([len(ids) for ids in sentences], np.int64)
         firsts = np.cumsum(lengths) - lengths
-        # Handle all words of all sentences at once. The bytes of its ids identify a word.
+        # Handle all words of all sentences at once. The bytes of a word's ids identify the word.
         flat = np.concatenate([*sentences, np.empty(0, np.int32)]).astype(np.int32)
         starts = self.starts[flat]
         starts[firsts[lengths > 0]] = True

@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.errors import NmtError
+from nmt_cli.text.vocab import UNK
+
+_LONGEST_COUNTED = 1000  # the histogram counts longer sentences as sentences of this length
 
 
 def ids_type(vocab_size: int) -> np.dtype:
@@ -20,7 +23,7 @@ def ids_type(vocab_size: int) -> np.dtype:
 
 
 class ShardWriter:
-    """Appends blocks of encoded sentences. One array has all ids, another the length of each sentence."""
+    """Appends blocks of encoded sentences, and counts sentences, tokens, unknown tokens and lengths for the report."""
 
     def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
         self._type = ids_type(vocab_size)
@@ -28,13 +31,22 @@ class ShardWriter:
         self._offsets = (folder / f"{name}.offsets").open("wb")
         self.sentences = 0
         self.tokens = 0
+        self.unknown = 0
+        self._counts = np.zeros(_LONGEST_COUNTED + 1, np.int64)
         self._offsets.write(np.zeros(1, "<u8").tobytes())
 
     def write(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Append sentences: their ids end to end, and the length of each."""
         self._ids.write(ids.astype(self._type, copy=False).tobytes())
         self._offsets.write((self.tokens + np.cumsum(lengths, dtype="<u8")).astype("<u8", copy=False).tobytes())
         self.sentences += len(lengths)
         self.tokens += len(ids)
+        self.unknown += int((ids == UNK).sum())
+        self._counts += np.bincount(np.minimum(lengths, _LONGEST_COUNTED), minlength=len(self._counts))
+
+    def histogram(self) -> list[int]:
+        """The number of sentences of each length, up to the longest."""
+        return np.trim_zeros(self._counts, "b").tolist()
 
     def close(self) -> None:
         self._ids.close()

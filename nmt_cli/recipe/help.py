@@ -1,8 +1,7 @@
-"""The keys of recipes as tables: for `nmt recipes --keys`, and for docs/recipe.md."""
+"""The keys of recipes as tables, for `nmt recipes --keys`. tools/recipe_keys.py writes them into docs/recipe.md."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -57,24 +56,3 @@ def key_tables() -> RenderableType:
             table.add_row(key.name, Text(default_text(key)), Text(type_name(key)), Text(key.doc))
         parts += [table, ""]
     return Group(*parts[:-1])
-
-
-def keys_markdown() -> str:
-    """The tables of docs/recipe.md."""
-    lines = []
-    for about, keys in sections():
-        lines += [f"### {about}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
-        for key in keys:
-            cells = (f"`{key.name}`", default_text(key), type_name(key).replace("|", "\\|"), key.doc)
-            lines.append("| " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-_START, _END = "<!-- keys -->\n", "<!-- end of keys -->\n"
-
-if __name__ == "__main__":  # python -m nmt_cli.recipe.help docs/recipe.md
-    page = Path(sys.argv[1])
-    before, _, rest = page.read_text(encoding="utf-8").partition(_START)
-    after = rest.partition(_END)[2]
-    page.write_text(before + _START + keys_markdown() + _END + after, encoding="utf-8", newline="\n")

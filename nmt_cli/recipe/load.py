@@ -109,7 +109,10 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         family = "transformer"
         del values["model.family"]
     sections = {"data": Data, "vocab": Vocab, "model": FAMILIES[family], "train": Train, "translate": Translate}
-    _refuse_unknown(values, origins, sections, problems)
+    valid = [key.name for name, kind in sections.items() for key in keys_of(kind, name + ".")]
+    for key in [key for key in values if key not in valid]:
+        problems.add(origins[key], key, "unknown key" + _did_you_mean(key, valid))
+        del values[key]
     built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
     recipe = Recipe(**built, name=name or "recipe")
@@ -216,16 +219,6 @@ def _did_you_mean(wrong: str, valid: list[str]) -> str:
     near = [key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]]
     near = near or difflib.get_close_matches(wrong, valid, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _refuse_unknown(
-    values: dict[str, Any], origins: dict[str, _Origin], sections: dict[str, type], problems: _Problems
-) -> None:
-    valid = [key.name for name, kind in sections.items() for key in keys_of(kind, name + ".")]
-    for key in list(values):
-        if key not in valid:
-            problems.add(origins[key], key, "unknown key" + _did_you_mean(key, valid))
-            del values[key]
 
 
 def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _Origin], problems: _Problems) -> Any:

@@ -166,7 +166,7 @@ class Rnn:
     ] = "additive"
     span: Annotated[
         Literal["global", "monotonic", "predictive"],
-        "attention sees all positions, or those near the target position, or near a predicted one",
+        "source positions that attention sees: all, those near the target position, or those near a predicted position",
     ] = "global"
     radius: Annotated[int, "with monotonic or predictive: positions on each side of the center", POSITIVE] = 10
     location_size: Annotated[int, "with attention = location: source positions that can get a score", POSITIVE] = 64

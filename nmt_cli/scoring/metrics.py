@@ -49,7 +49,7 @@ _RESAMPLES = 1000  # sacrebleu's default
 class Scores:
     bleu: float
     chrf: float
-    signature: str  # of BLEU
+    signature: str  # BLEU's signature
 
 
 def corpus_scores(hypotheses: list[str], references: list[str], language: str) -> Scores:

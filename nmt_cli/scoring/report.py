@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BleuParts:
-    """The numbers that BLEU is computed from."""
-
-    precisions: tuple[float, ...]  # of 1-grams to 4-grams, in percent
+    precisions: tuple[float, ...]  # precision of 1-grams to 4-grams, in percent
     brevity_penalty: float
     hypothesis_length: int  # tokens
     reference_length: int  # tokens
@@ -20,35 +18,29 @@ class BleuParts:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """One score of one system."""
-
     system: str
     metric: str  # sacrebleu's name: BLEU, chrF2, chrF2++, TER; or COMET
     score: float
     signature: str
-    mean: float | None = None  # of the bootstrap resamples
+    mean: float | None = None  # mean of the bootstrap resamples
     interval: float | None = None  # half the width of the 95 % confidence interval
-    p: float | None = None  # of the paired test against the first system
+    p: float | None = None  # p-value of the paired test against the first system
     parts: BleuParts | None = None
 
 
 @dataclass(frozen=True)
 class SentenceScores:
-    """A score of every line, by system."""
-
     metric: str
     signature: str
-    scores: dict[str, list[float]]
+    scores: dict[str, list[float]]  # for each system, the score of every line
 
 
 @dataclass(frozen=True)
 class LengthBin:
-    """The scores of the lines that have `low` to `high` words, by system."""
-
-    low: int
-    high: int
-    lines: int
-    scores: dict[str, float]
+    low: int  # the fewest words of a line in this bin
+    high: int  # the most words
+    lines: int  # the number of lines
+    scores: dict[str, float]  # for each system, the score of these lines
 
 
 @dataclass(frozen=True)
@@ -82,8 +74,8 @@ class ScoreReport:
     """All results of one call. A part that was not asked for is None."""
 
     lines: int
-    references: list[str]  # names
-    tokenizer: str | None  # of BLEU; None if no number of the report is BLEU
+    references: list[str]  # the names of the references
+    tokenizer: str | None  # BLEU's tokenizer; None if no number of the report is BLEU
     tokenizer_reason: str | None
     paired: str | None  # the paired test: "bs" or "ar"
     scores: list[SystemScore]

@@ -1,6 +1,6 @@
 """The texts that are scored, from files or from Python lists.
 
-All texts must have the same number of lines. Warnings tell of likely mistakes in the texts.
+All texts must have the same number of lines. Warnings name likely mistakes in the texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.text.lines import check_stdin_once, is_blank, name_of, read_lines
 from nmt_cli.text.words import UNSPACED
 
-_SUBWORD_MARKS = re.compile(r"@@(?: |$)|▁")  # of subword-nmt and of SentencePiece
+_SUBWORD_MARKS = re.compile(r"@@(?: |$)|▁")  # marks of subword-nmt and SentencePiece
 _NOT_FOR_13A = re.compile(f"[{UNSPACED}\uac00-\ud7af]")  # Korean spaces separate phrases rather than words
 
 Lines = Sequence[str]
@@ -46,10 +46,8 @@ def read_texts(systems: list[Path], references: list[Path], source: Path | None)
     warnings: list[str] = []
 
     def read(path: Path) -> list[str]:
-        name = name_of(path)
-        return list(
-            read_lines(path, lambda: warnings.append(f"{name}: a byte order mark at its beginning was removed"))
-        )
+        warning = f"{name_of(path)}: a byte order mark at its beginning was removed"
+        return list(read_lines(path, on_bom=lambda: warnings.append(warning)))
 
     texts = Texts(
         systems={name_of(path): read(path) for path in systems},
@@ -120,10 +118,11 @@ def _line_count(count: int) -> str:
 
 
 def find_warnings(texts: Texts, metrics: tuple[str, ...], tokenizer: str) -> list[str]:
-    """Sentences about texts that may make the scores meaningless."""
+    """Warn of texts that may make the scores meaningless."""
     warnings = []
     first_name, first = next(iter(texts.references.items()))
-    if _mostly(_NOT_FOR_13A, first):
+    sample = "".join(first[:200])
+    if 3 * len(_NOT_FOR_13A.findall(sample)) > len(sample):  # more than a third of the characters
         if "bleu" in metrics and tokenizer in ("13a", "intl"):
             warnings.append(
                 f"{first_name} looks Chinese, Japanese, Korean or similar, and the tokenizer {tokenizer} finds no "
@@ -152,14 +151,8 @@ def find_warnings(texts: Texts, metrics: tuple[str, ...], tokenizer: str) -> lis
     return warnings
 
 
-def _mostly(pattern: re.Pattern[str], lines: list[str]) -> bool:
-    """Whether more than a third of the characters of the first 200 lines match."""
-    text = "".join(lines[:200])
-    return 3 * len(pattern.findall(text)) > len(text)
-
-
 def _counted(name: str, problem: str, matches: Iterable[object]) -> list[str]:
-    """One warning with the first line that matches and the number of the others; none without a match."""
+    """A warning that names the first line that matches, and counts the others. Without a match, an empty list."""
     numbers = [number for number, match in enumerate(matches, 1) if match]
     if not numbers:
         return []

@@ -1,4 +1,4 @@
-"""The tokenizer that BLEU cuts text into words with: which one a language needs, and whether it can be loaded."""
+"""The tokenizer of BLEU: choose one by language, and check that it can be loaded."""
 
 from __future__ import annotations
 
@@ -56,10 +56,9 @@ def check_tokenizer(name: str) -> None:
             socket.setdefaulttimeout(_DOWNLOAD_SECONDS)
         BLEU(tokenize=name)
     except (Exception, SystemExit) as error:  # sacrebleu raises many types, and calls sys.exit
-        for language, tokenizer in _WITH_PACKAGES.items():
-            if tokenizer == name:
-                hint = f"pip install 'sacrebleu[{language}]'; or score characters with --tokenize char"
-                raise NmtError(f"the tokenizer {name} is not installed", hint) from None
+        if name in _WITH_PACKAGES.values():
+            hint = f"pip install 'sacrebleu[{name.removesuffix('-mecab')}]'; or score characters with --tokenize char"
+            raise NmtError(f"the tokenizer {name} is not installed", hint) from None
         hint = (
             f"sacrebleu downloads it once, to {SACREBLEU_DIR}/models: check the network, or choose another --tokenize"
         )

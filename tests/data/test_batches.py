@@ -18,14 +18,14 @@ def test_every_pair_is_in_an_epoch_once_and_within_the_budget():
     assert all(len(rows) * LENGTHS[rows].max() <= 512 for rows in batches)
 
 
-def test_a_row_longer_than_the_budget_is_alone():
+def test_a_row_longer_than_the_budget_is_a_batch_of_its_own():
     lengths = np.array([[5, 5], [900, 3], [4, 4]])
     batches = lay_out(lengths, 100, np.random.default_rng(1))
     assert [1] in [rows.tolist() for rows in batches] and sorted(np.concatenate(batches)) == [0, 1, 2]
 
 
 def numbers(micro_batches) -> list[list[int]]:
-    """Rows of the corpus."""
+    """The rows of the corpus in each micro-batch."""
     return [batch.pool.rows[batch.numbers].tolist() for batch in micro_batches]
 
 
@@ -38,7 +38,7 @@ def test_order_is_a_function_of_seed_and_epoch(toy_data):
 
 
 def test_padding_is_below_five_percent():
-    """On lengths as Multi30k has them: around 14, the sides alike but not equal."""
+    """The lengths are like those of Multi30k: around 14, and similar but not equal on both sides."""
     random = np.random.default_rng(0)
     source = np.clip(random.gamma(12, 1.2, 29_000), 3, 60).astype(int)
     target = np.clip(source + random.normal(0.5, 2.5, 29_000), 3, 60).astype(int)
@@ -58,8 +58,8 @@ def toy_data(prepared):
 
 @pytest.mark.parametrize("sampling", [0.0, 0.1])
 @pytest.mark.parametrize("pool", [1 << 15, 150])
-def test_a_stream_can_be_entered_anywhere(toy_data, monkeypatch, sampling, pool):
-    """In the middle of an epoch, of a pool, or at the border; what came before does not matter."""
+def test_a_stream_continues_from_any_position(toy_data, monkeypatch, sampling, pool):
+    """The position may be inside an epoch or a pool, or between two of them. Earlier batches do not matter."""
     monkeypatch.setattr(batches, "POOL", pool)
     monkeypatch.setattr(batches, "SAMPLED_POOL", pool)
     stream, seen, epochs = BatchStream(toy_data(sampling), 128, 1, Position()), [], []
@@ -68,7 +68,7 @@ def test_a_stream_can_be_entered_anywhere(toy_data, monkeypatch, sampling, pool)
         seen.append((stream.position, *stream.take(1)))
     assert epochs == sorted(epochs) and epochs[0] == 0 and 1.9 < epochs[-1] <= 2
     rows = [row for _, batch in seen for row in numbers([batch])[0]]
-    assert sorted(rows[:400]) == list(range(400)) and rows[400:800] != rows[:400]  # each pair once in an epoch
+    assert sorted(rows[:400]) == list(range(400)) and rows[400:800] != rows[:400]  # an epoch has each pair once
     for position, batch in seen[::7]:
         (again,) = BatchStream(toy_data(sampling), 128, 1, position).take(1)
         assert again.read().src.tolist() == batch.read().src.tolist()
@@ -76,14 +76,14 @@ def test_a_stream_can_be_entered_anywhere(toy_data, monkeypatch, sampling, pool)
 
 
 def test_sampled_pieces_are_drawn_before_batches_are_made(toy_data, prepared):
-    """Then these keep to the budget, have little padding, and are the same whoever reads them."""
+    """So the batches stay within the budget, have little padding, and are the same in every process."""
     data = toy_data(0.3)
     micro = BatchStream(data, 128, 1, Position()).take(40)
     read = [batch.read() for batch in micro]
     assert all(max(batch.src.size, batch.tgt_out.size) <= 128 for batch in read)
     filled, cells = (sum(map(count, read)) for count in (lambda b: b.tokens + b.source_tokens, lambda b: b.cells))
     assert 1 - filled / cells < 0.05
-    assert filled > 1.05 * sum(data.lengths[rows].sum() for rows in numbers(micro))  # more pieces than before
+    assert filled > 1.05 * sum(data.lengths[rows].sum() for rows in numbers(micro))  # sampling makes more pieces
     text = (prepared / "a.en").read_text().splitlines()
     processor = load_vocab(prepared / "data/vocab").source
     for batch, rows in zip(read[:3], numbers(micro), strict=False):
@@ -95,8 +95,8 @@ def test_sampled_pieces_are_drawn_before_batches_are_made(toy_data, prepared):
         ]
 
 
-def test_sampling_makes_no_sentence_too_long(toy_data):
-    """For the positions that a model has, say: then it stays as it is."""
+def test_sampling_never_exceeds_max_length(toy_data):
+    """A sentence that would become too long keeps its pieces. A model may have no more positions."""
 
     def longest(data) -> int:
         return max(batch.read().src.shape[1] for batch in BatchStream(data, 128, 1, Position()).take(40))
@@ -106,7 +106,7 @@ def test_sampling_makes_no_sentence_too_long(toy_data):
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_processes_share_everything_once(processes, count):
+def test_every_pair_goes_to_exactly_one_process(processes, count):
     micro = [MicroBatch(None, np.arange(10) + 10 * n) for n in range(count)]
     rows = [row for rank in range(processes) for part in share(micro, rank, processes) for row in part.numbers.tolist()]
     assert sorted(rows) == list(range(10 * count))

@@ -19,7 +19,7 @@ def test_the_ids_are_those_of_sentencepiece(nmt, small, tmp_path):
     out = tmp_path / "out"
     vocab = load_vocab(out / "vocab")
     assert vocab.joint and vocab.sizes == (60, 60)
-    assert (vocab.source_lang, vocab.target_lang) == ("en", "de")  # from the files' endings
+    assert (vocab.source_lang, vocab.target_lang) == ("en", "de")  # from the endings of the file names
     for split, name in (("train", "a"), ("valid", "v")):
         english = (tmp_path / f"{name}.en").read_text().splitlines()
         german = (tmp_path / f"{name}.de").read_text().splitlines()
@@ -36,8 +36,8 @@ def test_meta_json_lists_the_hash_of_every_file(nmt, small, tmp_path):
     nmt(*small)
     out = tmp_path / "out"
     listed = meta(out)["files"]
-    there = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} - {"meta.json"}
-    assert set(listed) == there
+    on_disk = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} - {"meta.json"}
+    assert set(listed) == on_disk
     assert all(sha256_of(out / name) == digest for name, digest in listed.items())
     assert not list(tmp_path.glob(".*"))
 
@@ -100,7 +100,7 @@ def test_every_line_is_accounted_for(nmt, write, small, tmp_path):
     assert {rule: count for rule, count in report["dropped"].items() if count} == dict(expected)
     assert report["splits"]["train"]["sentences"] == kept
     assert report["read"] == kept + sum(report["dropped"].values()) == 300 + len(PAIRS)
-    # the examples name their lines
+    # The examples name the right lines.
     for example in report["examples"]:
         assert PAIRS[example["line"] - 301][2] == example["rule"]
     assert {example["rule"] for example in report["examples"]} == set(expected)
@@ -157,7 +157,7 @@ def test_symbols_and_byte_fallback(nmt, small, tmp_path):
     vocab = load_vocab(tmp_path / "out/vocab")
     assert "<2de>" in vocab.source.encode("<2de> One.", out_type=str)
     assert vocab.source.decode(vocab.source.encode("猫")) == "猫"
-    # special pieces in the input are plain text
+    # Special pieces in the input are plain text.
     assert not {0, 2, 3} & set(vocab.source.encode("</s> <pad> <s>"))
 
 

@@ -76,14 +76,14 @@ def test_unusual_files_in_the_c_locale(write, tmp_path):
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", IN_C_LOCALE, str(len(NASTY))]
     outcomes = json.loads(subprocess.run(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, check=True).stdout)
-    for number, (found, (_, _, expected)) in enumerate(zip(outcomes, NASTY, strict=True)):
+    for number, (outcome, (_, _, expected)) in enumerate(zip(outcomes, NASTY, strict=True)):
         if isinstance(expected, int):
-            assert found == expected
+            assert outcome == expected
         else:
-            assert expected in found.replace(f"{number}/", "")
+            assert expected in outcome.replace(f"{number}/", "")
 
 
-def test_a_vocabulary_too_large_for_the_text(nmt, write, tmp_path):
+def test_error_about_the_vocabulary_size_names_the_largest_possible(nmt, write, tmp_path):
     write("a", "hello world\nnice to see you\n")
     write("b", "hallo Welt\nschön dich zu sehen\n")
     result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", "8000")
@@ -126,7 +126,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
-def test_mistakes(nmt, write, small, tmp_path, options, message):
+def test_wrong_options_and_files_are_user_errors(nmt, write, small, tmp_path, options, message):
     write("folder/precious.txt", "keep me")
     write("cut.gz", gzip.compress(corpus(400)[0].encode())[:-20])
     write("broken.toml", "[data\n")
@@ -135,7 +135,7 @@ def test_mistakes(nmt, write, small, tmp_path, options, message):
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
-def test_damaged_data_are_named(nmt, small, tmp_path):
+def test_damaged_meta_json_is_a_user_error(nmt, small, tmp_path):
     nmt(*small)
     (tmp_path / "out/meta.json").write_text("{")
     assert_user_error(nmt(*small), "meta.json cannot be read")

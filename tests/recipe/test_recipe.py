@@ -1,4 +1,4 @@
-"""Recipes: everything that ships loads, everything wrong is named, and what is written reads back the same."""
+"""Recipes: shipped recipes load, errors name the wrong setting, and a written recipe reads back the same."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from recipe_keys import keys_markdown
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.help import first_comment, keys_markdown
+from nmt_cli.recipe.help import first_comment
 from nmt_cli.recipe.load import load_recipe, parse_overrides, recipe_tables, shipped_recipes, tables_toml
 from nmt_cli.recipe.schema import FAMILIES, Conv, Corpus, Recipe, Rnn, Train, keys_of
 
