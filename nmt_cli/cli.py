@@ -70,7 +70,7 @@ def _options(
     pass
 
 
-# Typer's class of errors in the command line. Its module differs between versions of Typer, its subclass's does not.
+# Typer's base class of command-line errors. Its module differs between versions of Typer; its place here does not.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _CLOSED_PIPE = 141  # the exit code of a program that SIGPIPE ends
@@ -84,16 +84,16 @@ _OS_HINTS = {
 
 def main() -> NoReturn:
     """Run the command line and exit. The exit code is 0 only if the command succeeded."""
-    # OpenMP's threads spin while they wait. By default they spin so long that training starves when another program
-    # uses a core; this value is as fast on a quiet machine (docs/performance.md). torch reads it at its import.
+    # OpenMP's threads spin while they wait. The default spins so long that training starves when another program uses
+    # a core. This value is as fast on a quiet machine (docs/performance.md). torch reads the variable when imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # __main__ has set it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # __main__ sets SIG_DFL during imports
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     _prepare_streams()
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="nmt", standalone_mode=False) or 0
-        sys.stdout.flush()  # while a full disk can still be reported
+        sys.stdout.flush()  # here a full disk can still be reported
     except NmtError as error:
         code = _print_error(error.message, error.hint)
     except (KeyboardInterrupt, typer.Abort):

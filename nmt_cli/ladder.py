@@ -37,11 +37,12 @@ SHIPPED = ("demo-rnn", "demo-rnn-attention", "demo-rnn-multi-head", "demo-conv",
 
 @dataclass(frozen=True)
 class Rung:
-    """A trained rung, its last log entry, and its translations of the test set."""
+    """A trained rung, its last log entry, and its translations of the test lines."""
 
     name: str
     trained: Trained
     last: Train
+    test: Validation
     translations: list[str]
 
 
@@ -54,8 +55,8 @@ def rung_recipe(rung: str, corpus: Recipe, changes: Mapping[str, Any], out: Path
     return recipe
 
 
-def measure(recipe: Recipe, lines: int) -> tuple[Rung, Validation]:
-    """A trained rung, and the lines that it translated: the test set, or the validation set if there is no test set."""
+def measure(recipe: Recipe, lines: int) -> Rung:
+    """Translate the test set with a trained rung, or the validation set if there is no test set."""
     trained = load_model(recipe.run_folder)
     last = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, Train)][-1]
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
@@ -65,11 +66,12 @@ def measure(recipe: Recipe, lines: int) -> tuple[Rung, Validation]:
             f"{recipe.prepared_folder} has neither test nor validation lines", "prepare the data with test files"
         )
     translations = test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", ""))
-    return Rung(recipe.run_folder.name, trained, last, translations), test
+    return Rung(recipe.run_folder.name, trained, last, test, translations)
 
 
-def show(rungs: Sequence[Rung], test: Validation, sentence: str, width: int, ink: Ink) -> RenderableType:
+def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> RenderableType:
     """The table of all rungs, BLEU by sentence length, and the attention of one sentence for each rung."""
+    test = rungs[0].test
     report = score(
         {rung.name: rung.translations for rung in rungs},
         {"reference": test.references},

@@ -20,7 +20,7 @@ from nmt_cli.errors import NmtError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-_FEWEST_BLOCKS = 4  # starting worker processes takes as long as a few blocks
+_FEWEST_BLOCKS = 4  # fewer blocks are done before worker processes have started
 
 
 def cores() -> int:

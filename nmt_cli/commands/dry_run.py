@@ -12,9 +12,8 @@ from nmt_cli.training.schedule import learning_rate
 
 
 def show_plan(recipe: Recipe) -> None:
-    """Print the plan to stdout. All lines but the recipe are comments of TOML."""
-    parts = [_inputs(recipe), _model(recipe), rate_curve(recipe)]
-    for part in parts:
+    """Print the plan to stdout. Every line that is not part of the recipe is a TOML comment."""
+    for part in (_inputs(recipe), _model(recipe), rate_curve(recipe)):
         typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
     typer.echo(tables_toml(recipe_tables(recipe)), nl=False)
 
@@ -56,12 +55,12 @@ def _model(recipe: Recipe) -> str:
 
 
 def rate_curve(recipe: Recipe, width: int = 72) -> str:
-    """The learning rate over the steps, as a plot. `nmt inspect RECIPE --show schedule` shows it too."""
+    """The learning rate over the steps, as a plot, also for `nmt inspect RECIPE --show schedule`."""
     train = recipe.train
     last = train.steps or 10 * max(1, train.warmup)
     steps = [max(1, round(last * x / 59)) for x in range(60)]
     values = [learning_rate(step, step / last, train, recipe.model.dim) for step in steps]
-    title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}\n"
+    title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}"
     if train.minutes or train.epochs or train.tokens or train.flops:
-        title = title.rstrip() + ", if training stops by steps\n"
-    return title + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")
+        title += ", if training stops by steps"
+    return f"{title}\n" + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")

@@ -117,7 +117,7 @@ def inspect(
 
         result = rate_curve(open_recipe(model, parse_overrides(overrides or [])), min(72, width))
     elif view == "positions":
-        from nmt_cli.inspect.positions import show_positions
+        from nmt_cli.inspect.draw import show_positions
 
         recipe = open_recipe(model, parse_overrides(overrides or []))
         result = show_positions(recipe, Path(model), width, ink)
@@ -193,7 +193,7 @@ def _sentence(text: str) -> str:
 
 
 def _utf8(argument: str) -> str:
-    """Refuse bytes that are not UTF-8: Python turns them into lone surrogates."""
+    """Refuse an argument that is not UTF-8. Python turns such bytes into lone surrogates."""
     if any("\ud800" <= character <= "\udfff" for character in argument):
         raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
     return argument

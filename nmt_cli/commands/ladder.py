@@ -77,6 +77,5 @@ def ladder(
             progress("translating", number, len(recipes))
             measured.append(measure(recipe, lines))
     console = output()
-    test = measured[0][1]
-    console.print(show([rung for rung, _ in measured], test, sentence, console.width, ink_of(console, ascii_only)))
+    console.print(show(measured, sentence, console.width, ink_of(console, ascii_only)))
     messages().print(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}", soft_wrap=True)

@@ -31,7 +31,7 @@ def description(path: Path) -> dict[str, Any]:
         "model": asdict(trained.recipe.model),
         "parameters": parts.total(),
         "parts": dict(parts),
-        # Training counts three passes' worth of FLOPs, one forward and two for the backward pass.
+        # Training takes three times the FLOPs of a forward pass: the backward pass takes twice as many.
         "flops_per_source_piece": training_flops(trained.model, 1, 0) / 3,
         "flops_per_target_piece": training_flops(trained.model, 0, 1) / 3,
         "vocabulary": {

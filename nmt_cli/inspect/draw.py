@@ -1,4 +1,4 @@
-"""Draw the attention of a sentence pair: as text for a terminal, as a page for a browser, as a table for JSON."""
+"""Draw the attention of a sentence pair as text, as a page for a browser, as JSON; and draw position encodings."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.errors import NmtError
 from nmt_cli.inspect.attention import KINDS, Attention
-from nmt_cli.terminal.heatmap import Ink, grid, heatmap
+from nmt_cli.model.build import build_model
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.store.checkpoint import load_model
+from nmt_cli.terminal.heatmap import Ink, grid, heatmap, raster
 from nmt_cli.terminal.tables import facts, new_table
 from nmt_cli.text.alignment import pharaoh
+from nmt_cli.text.vocab import EOS
 
 _MOSTLY = 0.4  # a head "mostly" attends to a position that gets at least this share
 _NARROW = 60  # a terminal with fewer columns has no room for the column "mostly"
+_POSITIONS = 40  # positions that fit on one screen
 
 
 def show_attention(
@@ -131,3 +138,22 @@ def html_page(attention: Attention) -> str:
     # "<" is escaped: a sentence that contains </script> cannot end the script element that holds the data.
     data = json.dumps(as_json(attention), ensure_ascii=False).replace("<", "\\u003c")
     return template.replace("__DATA__", data)
+
+
+def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> RenderableType:
+    """The position encoding by its formula, or as the model in the folder `path` has learned it."""
+    if recipe.model.learned_positions and not path.is_dir():
+        raise NmtError(
+            "this recipe learns its positions in training, so only a trained model has them",
+            "name a run: nmt inspect RUN --show positions",
+        )
+    model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
+    with torch.inference_mode():
+        table = model.positions(min(_POSITIONS, recipe.model.max_positions))  # (positions,D)
+    if table is None:
+        raise NmtError(f'model.family = "{recipe.model.family}" has no position encoding', "a transformer has one")
+    # Sines and cosines alternate in the table. Drawn apart, sines left and cosines right, they look like waves.
+    sines_then_cosines = torch.cat([table[:, ::2], table[:, 1::2]], 1).detach().double().numpy()
+    title = f"position encoding: positions 1 to {len(table)} down, odd dimensions left, even dimensions right"
+    ends = ("1, 3, ...", f"..., {table.shape[1]}")
+    return Group(Text(title, style="bold"), raster(sines_then_cosines, min(width, 130), ink, *ends))

@@ -1,7 +1,7 @@
 """Draw matrices as characters, for `nmt inspect` and `nmt ladder`: pure functions from numbers and words to text.
 
 A number becomes a shade: an ASCII character, a Unicode block or a background color. Widths are counted in terminal
-cells, because a Chinese character or an emoji takes two, so that columns stay aligned.
+cells, because a Chinese character or an emoji takes two cells.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NARROWEST_COLUMN = 3
 
 
 def ink_of(console: Console, ascii_only: bool, to_file: bool = False) -> Ink:
-    """Colors on a terminal with 256 or more, blocks elsewhere; ASCII on a dumb terminal or if asked for."""
+    """Color on a terminal with 256 or more colors, ASCII on a dumb terminal or with --ascii, blocks elsewhere."""
     if ascii_only or console.is_dumb_terminal:
         return "ascii"
     terminal = console.is_terminal and not to_file
@@ -133,7 +133,7 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 
 def _shade(drawn: Text, share: float, width: int, ink: Ink, figure: str = "") -> None:
-    """Append a shade for a share from 0 to 1, `width` cells wide. In color, the figure stands on it, unless it is 0."""
+    """Append a shade for a share from 0 to 1, `width` cells wide. A colored shade shows the figure unless it is 0."""
     share = min(1.0, max(0.0, float(share)))
     if ink == "color":
         shown = figure.center(width) if figure != "0" and len(figure) < width else " " * width
@@ -167,7 +167,7 @@ def _pages(widths: Sequence[int], room: int) -> list[range]:
 
 
 def _trimmed(drawn: Text) -> Text:
-    """Without spaces at the ends of lines, unless they have a background color."""
+    """Remove spaces at the ends of lines, except spaces with a background color."""
     lines = drawn.split("\n", allow_blank=True)
     for line in lines:
         if not any(isinstance(span.style, Style) for span in line.spans):

@@ -40,7 +40,7 @@ def framed(values: Sequence[float], width: int, height: int, left: str, right: s
 
 
 def curves(losses: Sequence[tuple[int, float]], bleus: Sequence[tuple[int, float]]) -> list[str]:
-    """The curves of a training run from (step, value) of training loss and validation BLEU; none of too few values."""
+    """Plot the (step, value) pairs of training loss and validation BLEU. A few values are needed for a plot."""
     parts: list[str] = []
     if len(losses) > 3:
         values = [loss for _, loss in losses]
@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
     """Merge a histogram of single values into at most `most` + 1 bins (from, to, count) of equal, round width.
 
-    The last bin holds the tail, at most 1 % of the items, which would else squeeze all others into one bar.
+    The last bin holds the longest 1 % of the items. Without this bin, one long item would make all bins too wide.
     """
     below = list(accumulate(histogram))
     edge = next(length for length, count in enumerate(below) if count >= 0.99 * below[-1])

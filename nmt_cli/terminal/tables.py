@@ -22,7 +22,7 @@ def new_table(*columns: str, title: str = "") -> Table:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A name and a sentence on each line. A line without a name is a dim remark on the line before."""
+    """Each line has a name and a text. A line without a name is a remark on the line before, in a dim color."""
     from rich.table import Table
     from rich.text import Text
 

@@ -81,7 +81,7 @@ def test_without_a_target_the_model_translates_by_beam_search(trained):
     assert result.logprob == pytest.approx(best.logprob, abs=1e-3)
 
 
-def test_a_path_is_loaded(folder, trained):
+def test_a_path_gives_the_same_attention_as_a_loaded_model(folder, trained):
     by_path, loaded = (attention(model, SENTENCE, "le chat") for model in (str(folder / "run"), trained))
     np.testing.assert_array_equal(by_path.weights["cross"], loaded.weights["cross"])
     assert by_path.logprob == loaded.logprob
@@ -130,7 +130,7 @@ def recurrent(trained):
     return lambda attends: replace(trained, model=Recurrent(70, attends).eval())
 
 
-def test_a_model_with_cross_attention_only(recurrent):
+def test_a_model_that_has_only_cross_attention(recurrent):
     result = attention(recurrent(True), SENTENCE, "le chat")
     assert list(result.weights) == ["cross"]
     drawn = plain(show_attention(result, "cross", None, None, 80, "blocks"))
@@ -153,7 +153,7 @@ def test_attention_to_the_target_is_not_attention_to_special_tokens(trained):
     assert result.special_share["cross"] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_model_without_attention(recurrent):
+def test_a_model_without_attention_is_refused(recurrent):
     model = recurrent(False)
     result = attention(model, SENTENCE, "le chat")
     for ask in (lambda: result.mean("cross"), result.alignment, lambda: html_page(result)):
@@ -164,7 +164,7 @@ def test_a_model_without_attention(recurrent):
     assert beam_steps(model, SENTENCE, 2)[0]
 
 
-def test_an_empty_translation(trained):
+def test_an_empty_translation_is_drawn_as_empty(trained):
     class AlwaysEnds(type(trained.model)):
         def project(self, features):
             return super().project(features).index_fill(-1, torch.tensor([EOS]), 1e4)

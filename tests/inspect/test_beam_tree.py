@@ -73,10 +73,10 @@ def test_the_tree_holds_the_hypotheses_of_the_search(trained, beam):
             ended.append((node.best, tuple(map(int, ids[1:-1]))))
         stack += [(child, ids) for child in node.children]
     src = torch.tensor([source_ids(trained, SENTENCE)])
-    found = search([trained.model], src, replace(options, n_best=beam))[0]
-    best = sorted(ended, reverse=True)[: len(found)]
-    assert [ids for _, ids in best] == [hypothesis.ids for hypothesis in found]
-    assert [score for score, _ in best] == pytest.approx([hypothesis.score for hypothesis in found])
+    hypotheses = search([trained.model], src, replace(options, n_best=beam))[0]
+    best = sorted(ended, reverse=True)[: len(hypotheses)]
+    assert [ids for _, ids in best] == [hypothesis.ids for hypothesis in hypotheses]
+    assert [score for score, _ in best] == pytest.approx([hypothesis.score for hypothesis in hypotheses])
 
 
 def test_watching_two_sentences_is_refused(trained):

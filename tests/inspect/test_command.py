@@ -29,7 +29,7 @@ from nmt_cli.text.alignment import pharaoh
 TARGET = ("--target", "le chat vert.")
 
 
-def test_the_map_in_a_pipe(run, monkeypatch):
+def test_a_map_in_a_pipe_has_no_colors(run, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = run(SENTENCE, *TARGET)
     assert "\x1b" not in text and not re.search(" $", text, flags=re.M)
@@ -54,7 +54,7 @@ def test_options_of_attention_and_heads(run):
     assert run("I like\u2028the \x07cat.").startswith("source       I like the cat.\n")
 
 
-def test_square_brackets_are_no_markup(run, tmp_path):
+def test_square_brackets_are_shown_as_typed(run, tmp_path):
     sentence, target = "[bold] the [/x] cat", "[red]le chat[/red]"
     shown = run(sentence, "--target", target)
     assert shown.startswith(f"source  {sentence}\ntarget  {target}\n")
