@@ -15,10 +15,10 @@ from random import Random
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 
+from nmt_cli.text.alignment import SPACE
+
 VARIANTS = 64  # segmentations of a word; with 64 the result is close to a new draw each time
 _MOST_WORDS = 200_000  # size of the cache, some hundred megabytes
-
-_SPACE = "▁"  # SentencePiece marks the beginning of a word with it
 
 
 class SubwordSampler:
@@ -32,7 +32,7 @@ class SubwordSampler:
         self.processor, self.rate, self.unigram = processor, rate, unigram
         self.ids = {pieces[i]: i for i in usable}
         self.scores = {pieces[i]: processor.get_score(i) for i in usable}
-        self.starts = np.array([piece.startswith(_SPACE) for piece in pieces])
+        self.starts = np.array([piece.startswith(SPACE) for piece in pieces])
         # A word with any other piece (unknown character, byte, symbol of the user) is never segmented anew.
         self.plain = np.zeros(size, bool)
         self.plain[usable] = True
@@ -99,8 +99,8 @@ class SubwordSampler:
         known = self.segmentations.get(word)
         if known is None:
             text = "".join(self.processor.id_to_piece(i) for i in word)
-            nbest = self.processor.nbest_encode(text.removeprefix(_SPACE), nbest_size=VARIANTS)
-            if not text.startswith(_SPACE) or not nbest or not nbest[0]:
+            nbest = self.processor.nbest_encode(text.removeprefix(SPACE), nbest_size=VARIANTS)
+            if not text.startswith(SPACE) or not nbest or not nbest[0]:
                 nbest = [list(word)]
             scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in nbest])
             known = (nbest, np.exp(self.rate * (scores - scores.max())).tolist())

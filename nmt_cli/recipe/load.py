@@ -148,10 +148,13 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
 def _layers(path: Path | None, overrides: Mapping[str, Any]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
     """The layers of settings as dotted keys, lowest first: the files, then the overrides."""
     for file, table in _chain(path, ()) if path is not None else ():
-        # A shipped recipe is in no folder of the user, so its paths are relative to the current folder.
-        folder = Path() if file.resolve().parent == shipped_folder().resolve() else file.parent
-        yield _Origin(str(file), folder), dict(_flat(table, ""))
+        yield _Origin(str(file), _folder_of(file)), dict(_flat(table, ""))
     yield _Origin("--set", Path()), dict(overrides)
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder of a recipe. A shipped recipe is in no folder of the user: the current folder takes its place."""
+    return Path() if path.resolve().parent == shipped_folder().resolve() else path.parent
 
 
 def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
@@ -161,12 +164,12 @@ def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
     the current folder.
     """
     data, train = recipe.data, recipe.train
-    in_folder = path is not None and path.name == "recipe.toml"
-    if path is not None and in_folder and not out_is_override and (path.parent / "checkpoints").is_dir():
+    here = Path()
+    if path is not None and path.name != "recipe.toml":
+        here = _folder_of(path)
+    elif path is not None and not out_is_override and (path.parent / "checkpoints").is_dir():
         # The recipe of a run: the run is where its recipe is, even if the user has moved or renamed its folder.
         return dataclasses.replace(recipe, train=dataclasses.replace(train, out=path.parent))
-    shipped = path is None or path.resolve().parent == shipped_folder().resolve()
-    here = Path() if path is None or shipped or in_folder else path.parent
     prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
     # Replacing the data must not touch the run, and the other way around.
     inner, outer = prepared.resolve(), run.resolve()
