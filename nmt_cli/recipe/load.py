@@ -258,7 +258,7 @@ def _convert(value: Any, key: Key, folder: Path) -> Any:
             raise ValueError(f"must be one of {listed}, not {value!r}{_did_you_mean(str(value), list(choices))}")
         return value
     if kind is Path:
-        return join(folder, _typed(value, str, "a path in quotes"))
+        return _path_from(folder, _typed(value, str, "a path in quotes"))
     if kind is bool:
         return _typed(value, bool, "true or false")
     if kind is str:
@@ -281,20 +281,20 @@ _TSV = (".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")
 def _corpus(value: Any, folder: Path) -> Corpus:
     match value:
         case str() as tsv:
-            return Corpus(join(folder, tsv))
+            return Corpus(_path_from(folder, tsv))
         case [str() as source, str() as target]:
-            return Corpus(join(folder, source), join(folder, target))
+            return Corpus(_path_from(folder, source), _path_from(folder, target))
     raise ValueError(f'a corpus is ["a.en", "a.de"] or "both.tsv", not {value!r}')
 
 
-def join(folder: Path, name: str) -> Path:
-    """The path `name`, which starts from `folder` if it is relative. "-" stays "-", standard input."""
+def _path_from(folder: Path, name: str) -> Path:
+    """The path `name`. A relative path starts from `folder`. "-" stays as it is: standard input."""
     return Path(name) if name == "-" else Path(os.path.normpath(folder / Path(name).expanduser()))
 
 
-def _typed(value: Any, kind: type, wanted: str) -> Any:
+def _typed(value: Any, kind: type, expected: str) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"must be {wanted}, not {value!r}")
+        raise ValueError(f"must be {expected}, not {value!r}")
     return value
 
 
