@@ -149,9 +149,9 @@ def main() -> None:
 
         print(f"\n{'switched off':<20}{'lines':>6}{'survive':>10}   more things lost")
         for name, rule in protect.RULES.items():
-            others = [other for other in protect.RULES.values() if other is not rule]
-            with mock.patch.object(protect, "_PATTERN", protect.compile_rules(others)):
-                show(f"rule {name}", matching(protect.compile_rules([rule])))
+            others = re.compile("|".join(other for other in protect.RULES.values() if other is not rule), re.VERBOSE)
+            with mock.patch.object(protect, "_PATTERN", others):
+                show(f"rule {name}", matching(re.compile(rule, re.VERBOSE)))
         affected = matching(protect._NUMBER)
         with mock.patch.object(protect, "_NUMBER", re.compile(r"(?!)")):
             show("numbers", affected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -86,6 +86,7 @@ def translate(
     cat in.en | nmt translate runs/demo > out.fr
     nmt translate runs/demo in.en --out out.fr --format jsonl --n-best 3
     """
+    arguments = locals()
     import time
 
     began = time.perf_counter()
@@ -95,27 +96,8 @@ def translate(
     from nmt_cli.translate.rows import read_rows
     from nmt_cli.translate.translator import load
 
-    options = TranslateOptions(
-        beam=beam,
-        alpha=alpha,
-        n_best=n_best,
-        patience=patience,
-        max_ratio=max_ratio,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        repetition_penalty=repetition_penalty,
-        forbid=forbid or (),
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        align=align,
-        tokens=tokens,
-        glossary=glossary,
-        protect=protect,
-        batch_tokens=batch_tokens,
-    )
+    # The options of the translation have the same names here and in Python.
+    options = cast(TranslateOptions, {name: arguments[name] for name in TranslateOptions.__annotations__})
     files = inputs or []
     check_command(form, score_only, target, options, prefix_file, files)
     rows = read_rows(files, prefix_file or target, score_only and target is None, shard)

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
@@ -34,19 +33,14 @@ class Term(Span):
         return [match for match in matches if _is_whole_word(text, match.start(), match.end())]
 
 
-@dataclass(frozen=True)
 class Glossary:
     """Target terms by their source in lower case. A dictionary is faster than one pattern of thousands of terms."""
 
-    targets: dict[str, str]
-
-    @cached_property
-    def lengths(self) -> dict[str, list[int]]:
-        """The lengths of the terms that begin with each character."""
-        lengths: dict[str, set[int]] = {}
-        for term in self.targets:
-            lengths.setdefault(term[0], set()).add(len(term))
-        return {first: sorted(sizes) for first, sizes in lengths.items()}
+    def __init__(self, targets: dict[str, str]) -> None:
+        self.targets = targets
+        self.lengths: dict[str, set[int]] = {}  # of the terms that begin with each character
+        for term in targets:
+            self.lengths.setdefault(term[0], set()).add(len(term))
 
     def find(self, text: str) -> list[Term]:
         """Terms in a line: whole words, in upper or lower case. Where several begin, the longest."""

@@ -8,7 +8,7 @@ programs in step and yields the requests of all of them (window.py batches these
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate
 from typing import TypeVar
@@ -29,10 +29,11 @@ from nmt_cli.translate.results import Output, Translation
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_long
 
-ATTEMPTS = 2  # to put back what was lost: first only the lost spans, then all spans
+ATTEMPTS = 2  # tries to put lost text back: first only the lost spans are taken out of the source, then all spans
 
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
+Segment = tuple[list[Output], frozenset[str]]  # the n best of a line or of a part of a line, and the flags of the best
 
 
 def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
@@ -51,14 +52,6 @@ def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
         if requests:
             answers = iter((yield [request for asked in requests.values() for request in asked]))
     return [results[index] for index in range(len(programs))]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The n best of a line or of a part of a line, and what happened to the best."""
-
-    outputs: list[Output]
-    flags: frozenset[str] = frozenset()
 
 
 class LineTranslator:
@@ -87,27 +80,21 @@ class LineTranslator:
             return Translation(row.number, row.text)
         prefix, ids, limit = self._prefix(row), self._encode(text), self.settings.longest_source
         if len(ids) <= limit:
-            segment = yield from self._segment(row.number, text, ids, prefix, words_before=0)
-            return Translation(row.number, row.text, tuple(segment.outputs), tuple(sorted(segment.flags)))
+            outputs, flags = yield from self._segment(row.number, text, ids, prefix, words_before=0)
+            return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)))
         parts = split_long(text, limit, lambda part: len(self._encode(part)), self._uncut)
         encoded = [self._encode(part) for part in parts]
         *words_before, words = accumulate(map(self._count_words, encoded), initial=0)
         no_word_was_cut = words == self._count_words(ids)
         segments = yield from together(
             [
-                self._segment(
-                    row.number,
-                    part,
-                    encoded[n],
-                    () if n else prefix,
-                    words_before[n] if no_word_was_cut else None,
-                )
-                for n, part in enumerate(parts)
+                self._segment(row.number, part, ids, () if n else prefix, words_before[n] if no_word_was_cut else None)
+                for n, (part, ids) in enumerate(zip(parts, encoded, strict=True))
             ]
         )
-        flags = {"split"}.union(*(segment.flags for segment in segments))
-        outputs = self._joined([segment.outputs for segment in segments])
-        return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)), len(parts))
+        n_best = self._joined([outputs for outputs, _ in segments])
+        flags = frozenset({"split"}).union(*(flags for _, flags in segments))
+        return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), len(parts))
 
     def _joined(self, parts: list[list[Output]]) -> list[Output]:
         """The outputs of all parts of a line, joined: the best of each part, the second best of each part, ..."""
@@ -121,7 +108,7 @@ class LineTranslator:
             joined.append(
                 Output(
                     self.join.join(output.text for output in outputs if output.text),
-                    self._score(logprob, length),
+                    length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0,
                     logprob,
                     length,
                     tuple(piece for output in outputs for piece in output.tokens),
@@ -135,9 +122,6 @@ class LineTranslator:
                 )
             )
         return sorted(joined, key=lambda output: -output.score)
-
-    def _score(self, logprob: float, length: int) -> float:
-        return length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.vocab.source.encode(text))
@@ -157,13 +141,13 @@ class LineTranslator:
     # -- what the translation must contain ---------------------------------------------------------------------------
 
     def _terms(self, text: str) -> list[Term]:
-        """Terms of the glossary, but not inside of a placeholder or an address, which a translation would destroy."""
+        """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
         fixed = verbatim(text) if terms and self.settings.protect else []
         return [term for term in terms if all(term.contains(span) or not term.overlaps(span) for span in fixed)]
 
     def _required(self, text: str) -> list[Span]:
-        """Everything that the translation must contain, from left to right. Terms go before protected text."""
+        """Everything that the translation must contain, from left to right. A term wins over protected text."""
         terms = self._terms(text)
         spans = protected(text, self.is_known) if self.settings.protect else []
         spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
@@ -181,7 +165,7 @@ class LineTranslator:
 
         `words_before` counts the words of the line before this part. None: a word was cut, so nothing can be aligned.
         """
-        # Only text that must not be cut is longer than the model allows. From marks alone a model invents a sentence.
+        # Text that must not be cut may be too long for the model. From marks alone, a model invents a sentence.
         has_words = any(map(str.isalnum, text)) or not self.settings.protect
         if len(ids) > self.settings.longest_source or not has_words:
             return self._copied(text, prefix)
@@ -191,7 +175,7 @@ class LineTranslator:
         required = self._required(text)
         missing = lost(required, outputs[0].text)
         if not missing:
-            return Segment(outputs, flags | found)
+            return outputs, flags | found
         # 2. Translate the text without the lost spans and put them back. If that fails, without all required spans.
         for taken in [missing, required][: ATTEMPTS if len(missing) < len(required) else 1]:
             taken = taken if prefix else [_with_capital(span, text) for span in taken]
@@ -211,12 +195,12 @@ class LineTranslator:
                 outputs[n] = replace(outputs[n], text=one_line(restored), alignment=())
             if not lost(required, outputs[0].text):
                 break
-        return Segment(outputs, flags | found)
+        return outputs, flags | found
 
     def _copied(self, text: str, prefix: tuple[int, ...], flags: frozenset[str] = frozenset()) -> Segment:
         """Text without anything to translate, behind the forced prefix."""
         begin = self.vocab.target.decode(list(prefix))
-        return Segment([Output(one_line(self.join.join(part for part in (begin, text) if part)))], flags | {"copied"})
+        return [Output(one_line(self.join.join(part for part in (begin, text) if part)))], flags | {"copied"}
 
     def _with_terms(
         self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
@@ -285,15 +269,15 @@ class LineTranslator:
             cut = cut_loops(hypothesis.ids[given:], source, self.is_word)
             ids = list(hypothesis.ids if cut is None else (*hypothesis.ids[:given], *cut))
             pieces = self.vocab.target.id_to_piece(ids)
-            length, alignment = len(hypothesis.ids) + 1, tuple[tuple[int, int], ...]()
+            alignment: tuple[tuple[int, int], ...] = ()
             if self.settings.align and cut is None and ids and words_before is not None:
                 alignment = self._alignment(source, pieces, hypothesis, words_before)
             outputs.append(
                 Output(
                     one_line(self.vocab.target.decode(ids)),
-                    self._score(hypothesis.logprob, length),
+                    hypothesis.score,
                     hypothesis.logprob,
-                    length,
+                    len(hypothesis.ids) + 1,
                     tuple(pieces),
                     hypothesis.token_logprobs if cut is None else (),
                     alignment,

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 WORD_REPEATS = 4  # a sequence of pieces that contains a letter is a loop from this many times in a row
 OTHER_REPEATS = 16  # a sequence without a letter needs more: 10000 and ..... are no loops
-
-
-@dataclass(frozen=True)
-class Loop:
-    """ids[start:stop] repeats its first `period` ids. The last repeat may be incomplete."""
-
-    start: int
-    period: int
-    stop: int
-
-    @property
-    def times(self) -> int:
-        return (self.stop - self.start) // self.period
 
 
 def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int], bool]) -> tuple[int, ...] | None:
@@ -29,20 +15,23 @@ def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int]
     """
     if len(ids) - len(set(ids)) < WORD_REPEATS - 1:
         return None
-    most_in_source = max((loop.times for loop in _find_loops(source, 2)), default=1)
+    most_in_source = max(((stop - start) // period for start, stop, period in _find_loops(source, 2)), default=1)
     kept: list[int] = []
     done = 0
-    for loop in _find_loops(ids, WORD_REPEATS):
-        contains_word = any(is_word(index) for index in ids[loop.start : loop.start + loop.period])
-        if loop.times >= max(WORD_REPEATS if contains_word else OTHER_REPEATS, most_in_source + 1):
-            kept += ids[done : loop.start + most_in_source * loop.period]
+    for start, stop, period in _find_loops(ids, WORD_REPEATS):
+        times, contains_word = (stop - start) // period, any(map(is_word, ids[start : start + period]))
+        if times >= max(WORD_REPEATS if contains_word else OTHER_REPEATS, most_in_source + 1):
+            kept += ids[done : start + most_in_source * period]
             # An incomplete last repeat belongs to the text after the loop, if there is any: n'elle n'elle n'a.
-            done = loop.start + loop.times * loop.period if loop.stop < len(ids) else loop.stop
+            done = start + times * period if stop < len(ids) else stop
     return (*kept, *ids[done:]) if done else None
 
 
-def _find_loops(ids: Sequence[int], least: int) -> Iterator[Loop]:
-    """Every sequence that comes at least `least` times in a row, from left to right."""
+def _find_loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, period) of every sequence that comes at least `least` times in a row, from left to right.
+
+    ids[start:stop] repeats its first `period` ids. The last repeat may be incomplete.
+    """
     start = 0
     while start < len(ids):
         for period in range(1, (len(ids) - start) // least + 1):
@@ -50,7 +39,7 @@ def _find_loops(ids: Sequence[int], least: int) -> Iterator[Loop]:
             while stop < len(ids) and ids[stop] == ids[stop - period]:
                 stop += 1
             if stop - start >= least * period:
-                yield Loop(start, period, stop)
+                yield start, stop, period
                 start = stop - 1
                 break
         start += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -41,13 +41,6 @@ class TranslateOptions(TypedDict, total=False):
     batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 
-# Options that SearchOptions has under the same name.
-_SEARCH = (
-    *("beam", "alpha", "n_best", "patience", "max_ratio", "min_length", "no_repeat_ngram", "repetition_penalty"),
-    *("sample", "temperature", "top_k", "top_p", "seed"),
-)
-
-
 @dataclass(frozen=True)
 class Settings:
     """The options of one call, for one model and one engine."""
@@ -67,7 +60,8 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     if unknown := options.keys() - TranslateOptions.__annotations__:
         raise TypeError(f"translate() has no option {', '.join(sorted(unknown))}")
     model = models[0]
-    changes = {name: value for name in _SEARCH if (value := options.get(name)) is not None}
+    names = {field.name for field in fields(SearchOptions)}
+    changes = {name: value for name, value in options.items() if name in names and value is not None}
     changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
     positions = [one.recipe.model.max_positions for one in models if one.recipe.model.max_positions]
     search = replace(

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite, new_file
-from nmt_cli.terminal.console import messages, say
+from nmt_cli.terminal.console import ShowProgress, say, stages
 from nmt_cli.text.lines import STDIN
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.rows import count_lines
@@ -38,19 +38,19 @@ def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
             yield stream
     else:
         check_overwrite(out, force)
-        with new_file(out.resolve()) as stream:  # of a link, the file that it points to is replaced
+        with new_file(out.resolve()) as stream:  # a link stays; the file behind the link is replaced
             yield stream
 
 
 @dataclass
 class Report:
-    """Counts lines and flags, prints warnings, and moves the progress bar, if there is one."""
+    """Counts lines and flags, prints warnings, and moves the progress bar."""
 
-    progress: Any = None  # of rich
-    task: Any = None
+    show: ShowProgress = lambda stage, done, total: None
     started: float = field(default_factory=time.perf_counter)
     first_line: float = 0.0  # when the first line was done
     lines: int = 0
+    total: int = 0  # lines of the input; 0: unknown
     tokens: int = 0  # pieces written, end marks included
     flags: Counter[str] = field(default_factory=Counter)
 
@@ -61,22 +61,18 @@ class Report:
         self.flags.update(translation.flags)
         for flag in translation.flags:
             if flag in _WARNINGS and self.flags[flag] <= _NAMED:
-                self._warn(_WARNINGS[flag].format(line=translation.line, parts=translation.parts))
-        if self.progress:
-            self.progress.update(self.task, completed=self.lines)
+                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=translation.parts))
+        self.show_bar()
+
+    def show_bar(self) -> None:
+        self.show("translating", self.lines, self.total)
 
     def finish(self) -> None:
         """Count the flagged lines that no warning named."""
         for flag in sorted(self.flags.keys() & _WARNINGS.keys()):
             if self.flags[flag] > _NAMED:
                 more = self.flags[flag] - _NAMED
-                self._warn(f"{more:,} more lines were flagged {flag!r}; --format jsonl names them all")
-
-    def _warn(self, text: str) -> None:
-        if self.progress:
-            self.progress.console.print(f"warning: {text}", markup=False, soft_wrap=True)
-        else:
-            say(f"warning: {text}")
+                say(f"warning: {more:,} more lines were flagged {flag!r}; --format jsonl names them all")
 
     def show_stats(self, began: float, engine: str) -> None:
         """Speed, start-up time and memory. `began`: when the command began."""
@@ -101,21 +97,19 @@ def _peak_memory() -> float:
 @contextmanager
 def reporting(stream: IO[str], inputs: list[Path], sharded: bool) -> Iterator[Report]:
     """A report, with a progress bar if stderr is a terminal and the output is not."""
-    console = messages()
-    if not console.is_terminal or stream.isatty():
+    if stream.isatty() or not sys.stderr.isatty():
         yield Report()
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("translating"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
+    with stages() as show:
+        report = Report(show)
+        report.show_bar()
 
         def count() -> None:
             with suppress(NmtError):  # the reader of the input raises the same error
-                progress.update(task, total=sum(map(count_lines, inputs)))
+                report.total = sum(map(count_lines, inputs))
+                report.show_bar()
 
         # Lines are counted while the first ones are translated. A pipe can be read only once.
         if inputs and all(path.is_file() for path in inputs) and not sharded:
             threading.Thread(target=count, daemon=True).start()
-        yield Report(progress, task)
+        yield report

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
@@ -39,11 +39,7 @@ RULES = {
 }
 
 
-def compile_rules(rules: Iterable[str]) -> re.Pattern:
-    return re.compile("|".join(rules), re.VERBOSE)
-
-
-_PATTERN = compile_rules(RULES.values())
+_PATTERN = re.compile("|".join(RULES.values()), re.VERBOSE)
 _SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] )"
 # A number of two digits or more, or with a sign. A single digit may become a word. Letters and signs that belong to the
 # number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
@@ -171,12 +167,9 @@ def lost(spans: Sequence[AnySpan], translation: str) -> list[AnySpan]:
         if content.count_in(translation) < count:
             missing.add(content)
         translation = content.without(translation, count)
-    tag_lost = any(content.is_tag for content in missing)
-    return [
-        span
-        for span, content in zip(spans, contents, strict=True)
-        if content in missing or (tag_lost and content.is_tag)
-    ]
+    if any(content.is_tag for content in missing):
+        missing.update(content for content in contents if content.is_tag)
+    return [span for span, content in zip(spans, contents, strict=True) if content in missing]
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,3 @@ class Translation:
     @property
     def score(self) -> float:
         return self.best.score
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return self.best.tokens
-
-    @property
-    def token_logprobs(self) -> tuple[float, ...]:
-        return self.best.token_logprobs
-
-    @property
-    def alignment(self) -> tuple[tuple[int, int], ...]:
-        return self.best.alignment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,6 @@ class Row:
     given: str = ""
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Lines first + 1 to last of the input."""
-
-    first: int
-    last: int
-    is_end: bool  # the last shard: it also checks that no file has more lines
-
-
 def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | None) -> Iterator[list[Row]]:
     """Blocks of rows.
 
@@ -38,10 +30,10 @@ def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | No
         # Only a missing file is opened here, to raise its error before any work. A pipe can be opened only once.
         if path != STDIN and (path.is_dir() or not path.exists()):
             next(read_lines(path), None)
-    return _blocks(inputs, given, tsv, _parse_shard(inputs, shard) if shard else None)
+    return _blocks(inputs, given, tsv, _parse_shard(inputs, shard) if shard else range(1, sys.maxsize))
 
 
-def _blocks(inputs: list[Path], given: Path | None, tsv: bool, shard: Shard | None) -> Iterator[list[Row]]:
+def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) -> Iterator[list[Row]]:
     given_lines = read_lines(given) if given else None
     number = 0
     for path in inputs:
@@ -57,11 +49,11 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, shard: Shard | No
                     except StopIteration:
                         message = f"{given} has only {number - 1} lines, fewer than the input"
                         raise NmtError(message, _SAME_LENGTH) from None
-                if shard is None or shard.first < number <= shard.last:
+                if number in wanted:
                     rows.append(Row(number, text, given_text))
             if rows:
                 yield rows
-            if shard is not None and number >= shard.last and not shard.is_end:
+            if number + 1 >= wanted.stop:
                 return
     if given_lines is not None and next(given_lines, None) is not None:
         raise NmtError(f"{given} has more lines than the input, which has {number}", _SAME_LENGTH)
@@ -70,15 +62,19 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, shard: Shard | No
 _SAME_LENGTH = "the file must have one line for each line of the input"
 
 
-def _parse_shard(inputs: list[Path], shard: str) -> Shard:
-    """Shards have almost equal sizes. Together they are the whole input."""
+def _parse_shard(inputs: list[Path], shard: str) -> range:
+    """The numbers of the lines of a shard. Shards have almost equal sizes. Together they are the whole input.
+
+    The last shard has no end, so that its reader also checks that no file has more lines than the others.
+    """
     index, slash, count = shard.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise NmtError(f"--shard {shard} is not of the form I/N with I from 1 to N", "for example --shard 1/4")
     if not all(path.is_file() for path in inputs):
         raise NmtError("--shard needs a file, because a pipe must be read to its end to count its lines", "name a file")
-    total = sum(count_lines(path) for path in inputs)
-    return Shard(total * (int(index) - 1) // int(count), total * int(index) // int(count), index == count)
+    total = sum(map(count_lines, inputs))
+    first, last = (total * part // int(count) for part in (int(index) - 1, int(index)))
+    return range(first + 1, sys.maxsize if index == count else last + 1)
 
 
 def count_lines(path: Path) -> int:

@@ -29,14 +29,15 @@ def split_long(text: str, limit: int, count: CountPieces, uncut: FindSpans = lam
 
 
 def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Sequence[re.Pattern]) -> list[str]:
+    """Cut at the first kind of place. Cut pieces that are still too long at the other kinds, and then in the middle."""
     spans = uncut(text)
-    if not cuts:
-        return _halves(text, limit, count, uncut, spans)
     starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
-    ends = [match.end() for match in cuts[0].finditer(text)]
+    ends = [match.end() for match in cuts[0].finditer(text)] if cuts else [_middle(text, spans)]
     spans_before = [bisect_left(starts, end) for end in ends]
     ends = [end for end, number in zip(ends, spans_before, strict=True) if not number or stops[number - 1] <= end]
     pieces = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
+    if not cuts and ends in ([0], [len(text)]):  # one span, or one character
+        return [text]
     parts: list[str] = []
     room = 0  # in the last part
     for piece in pieces:
@@ -44,7 +45,7 @@ def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Se
         if size > limit:
             parts += _split(piece, limit, count, uncut, cuts[1:])
             room = 0
-        elif size <= room and (cuts != _CUTS or limit - room < _SHORT_SENTENCE):
+        elif size <= room and cuts and (cuts != _CUTS or limit - room < _SHORT_SENTENCE):
             parts[-1] += piece
             room -= size
         else:
@@ -53,15 +54,10 @@ def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Se
     return [part.strip() for part in parts if part.strip()]
 
 
-def _halves(text: str, limit: int, count: CountPieces, uncut: FindSpans, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """A word of thousands of letters is cut in the middle, again and again."""
+def _middle(text: str, spans: Sequence[tuple[int, int]]) -> int:
+    """Where to cut a word of thousands of letters: in the middle, or at the edge of a span there."""
     middle = len(text) // 2
     for start, stop in spans:
         if start < middle < stop:
             middle = start or stop
-    halves = [half for half in (text[:middle], text[middle:]) if half]
-    if len(halves) < 2:
-        return halves
-    return [
-        part for half in halves for part in ([half] if count(half) <= limit else _split(half, limit, count, uncut, ()))
-    ]
+    return middle

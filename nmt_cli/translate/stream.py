@@ -29,7 +29,7 @@ def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterato
     A thread reads the blocks. An error of the reader is raised after the rows before the error were yielded.
     """
     reader = ThreadPoolExecutor(1)
-    source = _small_blocks(blocks, weigh)
+    source = (part for block in blocks for part in _cut(block, BLOCK_ROWS, BLOCK_WEIGHT, weigh))
     try:
         coming: deque[Future] = deque(reader.submit(next, source, None) for _ in range(READ_AHEAD))
         rows: list[Row] = []
@@ -61,11 +61,6 @@ def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterato
                 yield window
     finally:
         reader.shutdown(wait=False, cancel_futures=True)
-
-
-def _small_blocks(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
-    for block in blocks:
-        yield from _cut(block, BLOCK_ROWS, BLOCK_WEIGHT, weigh)
 
 
 def _cut(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int]) -> Iterator[list[Row]]:

@@ -10,22 +10,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import repeat, zip_longest
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.model_folder import ModelFolder, open_model
 from nmt_cli.translate.glossary import make_glossary
 from nmt_cli.translate.options import Settings, TranslateOptions, search_options
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.rows import Row
-from nmt_cli.translate.scorer import score_window
 from nmt_cli.translate.stream import overlapped, windows
 from nmt_cli.translate.window import WindowTranslator
 
@@ -91,47 +87,43 @@ class Translator:
 
     @overload
     def score(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
-        self, sources: str, targets: str, *, alpha: float | None = None, tokens: bool = False
+        self, sources: str, targets: str, *, alpha: float | None = None
     ) -> Translation: ...
     @overload
     def score(  # type: ignore[overload-overlap]  # a list is also an Iterable[str]
-        self, sources: list[str], targets: Iterable[str], *, alpha: float | None = None, tokens: bool = False
+        self, sources: list[str], targets: Iterable[str], *, alpha: float | None = None
     ) -> list[Translation]: ...
     @overload
     def score(
-        self, sources: Iterable[str], targets: Iterable[str], *, alpha: float | None = None, tokens: bool = False
+        self, sources: Iterable[str], targets: Iterable[str], *, alpha: float | None = None
     ) -> Iterator[Translation]: ...
     def score(
-        self,
-        sources: str | Iterable[str],
-        targets: str | Iterable[str],
-        *,
-        alpha: float | None = None,
-        tokens: bool = False,
+        self, sources: str | Iterable[str], targets: str | Iterable[str], *, alpha: float | None = None
     ) -> Translation | list[Translation] | Iterator[Translation]:
         """Score given translations. The result has the same form as that of `translate`."""
-        return _like(sources, self.score_rows(_rows(sources, targets), alpha=alpha, tokens=tokens))
+        return _like(sources, self.score_rows(_rows(sources, targets), alpha=alpha))
 
     def translate_rows(self, blocks: Iterable[list[Row]], **options: Unpack[TranslateOptions]) -> Iterator[Translation]:
         """Translate blocks of numbered rows, lazily and in order. The engine starts before this function returns."""
-        workers, settings = self._start(options)
-        return _stream(WindowTranslator(workers, self.models[0].vocab, settings).translate, blocks)
+        return _stream(self._start(options).translate, blocks)
 
     def score_rows(self, blocks: Iterable[list[Row]], **options: Unpack[TranslateOptions]) -> Iterator[Translation]:
         """Score the given translations of blocks of rows, lazily and in order."""
-        workers, settings = self._start(options)
-        return _stream(partial(score_window, workers, self.models[0].vocab, settings), blocks)
+        return _stream(self._start(options).score, blocks)
 
-    def _start(self, options: TranslateOptions) -> tuple[Workers, Settings]:
+    def _start(self, options: TranslateOptions) -> WindowTranslator:
+        """Start the engine that can do what the options ask for. Each engine starts once."""
         search, vocab = search_options(self.models, options), self.models[0].vocab
-        glossary = options.get("glossary")
-        workers = self._workers_for(search)
+        terms = options.get("glossary")
+        glossary = make_glossary(terms, vocab.normalization) if terms else None
+        fast = uses_ctranslate2(self.models, search, self.engine_options)
+        if fast not in self._workers:
+            self._workers[fast] = start_workers(self.models, self.engine_options, fast)
+        workers = self._workers[fast]
         self.engine = workers.name
         # The torch engine computes as many positions as a pair needs, unless the positions were learned.
-        limited = workers.engine.name == "ctranslate2" or any(
-            model.recipe.model.learned_positions for model in self.models
-        )
-        return workers, Settings(
+        limited = fast or any(model.recipe.model.learned_positions for model in self.models)
+        settings = Settings(
             search,
             options.get("batch_tokens") or workers.engine.batch_tokens,
             min(model.longest_source for model in self.models),
@@ -139,15 +131,9 @@ class Translator:
             options.get("protect", True),
             options.get("align", False),
             options.get("tokens", False),
-            make_glossary(glossary, vocab.normalization) if glossary else None,
+            glossary,
         )
-
-    def _workers_for(self, search: SearchOptions) -> Workers:
-        """The workers of the engine that can do this search. Each engine starts once."""
-        fast = uses_ctranslate2(self.models, search, self.engine_options)
-        if fast not in self._workers:
-            self._workers[fast] = start_workers(self.models, self.engine_options, fast)
-        return self._workers[fast]
+        return WindowTranslator(workers, vocab, settings)
 
     def close(self) -> None:
         """End the workers. A later call starts them again."""
@@ -158,9 +144,7 @@ class Translator:
     def __enter__(self) -> Translator:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

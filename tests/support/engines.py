@@ -1,4 +1,4 @@
-"""Engines that are easy to foresee, for tests of the translator."""
+"""Engines whose output is known in advance, for tests of the translator."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from nmt_cli.text.vocab import UNK
 
 
 class Echo:
-    """Writes the source, by a joint vocabulary, and attends to what it copies; a sentence of `lose` it drops."""
+    """Writes the source, with a joint vocabulary, and attends to the copied piece. Drops UNK."""
 
     name = "echo"
 
-    def __init__(self, lose: int = -1) -> None:
-        self.lose, self.seen = lose, []
+    def __init__(self) -> None:
+        self.seen = []
 
     def translate(self, requests, options):
         self.seen.append(requests)
         found = []
         for request in requests:
-            ids = tuple(index for index in request.source if index not in (UNK, self.lose))
+            kept = [n for n, index in enumerate(request.source) if index != UNK]
+            ids = tuple(request.source[n] for n in kept)
             weights = np.zeros((len(ids) + 1, len(request.source) + 1))
-            kept = [n for n, index in enumerate(request.source) if index not in (UNK, self.lose)]
             weights[np.arange(len(kept)), kept] = 1
             found.append([Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, weights)])
         return found

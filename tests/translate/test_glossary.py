@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from support.checks import assert_user_error
 from support.engines import Says
-from support.small_language import ENGINES, SENTENCES, TEST, text_of
+from support.small_language import ENGINES, SENTENCES, TEST
 
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.contract import Hypothesis, SearchOptions
@@ -45,68 +44,51 @@ def test_term_inside_a_longer_term_is_counted_apart():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_terms_of_the_glossary_are_used(nmt, model, write, engine):
+def test_terms_of_the_glossary_are_used(translators, engine):
     terms = {"dog": "clebs", "garden": "jardinet", "cat": "matou"}
-    glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
     lines = ["The dog sees the cat.", "The cat is in the garden.", "The Dog.", "Nothing of that."]
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
-    assert result.code == 0, result.err
-    for source, found in zip(lines, result.text.splitlines(), strict=True):
+    for translation in translators[engine].translate(lines, glossary=terms):
         for term, target in terms.items():
-            assert (target in found.lower()) == (term in source.lower()), (source, found)
+            assert (target in translation.text.lower()) == (term in translation.source.lower()), translation
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_term_that_occurs_twice_comes_twice(nmt, model, write, engine):
-    glossary = write("g.tsv", "dog\tmédor\n")
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"the dog sees the dog.\n")
-    assert result.text.count("médor") == 2
+def test_term_that_occurs_twice_comes_twice(translators, engine):
+    translation = translators[engine].translate("the dog sees the dog.", glossary={"dog": "médor"})
+    assert translation.text.count("médor") == 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_forced_term_gets_no_ending(nmt, model, write, engine):
+def test_forced_term_gets_no_ending(translators, engine):
     """The terms are the beginnings of words that the model would rather write."""
     terms = {"because": "par", "found": "tro", "box": "boî", "small": "pet", "happy": "heu", "old": "vie"}
-    glossary = write("g.tsv", "".join(f"{s}\t{t}\n" for s, t in terms.items()))
     lines = [line for line in SENTENCES if any(re.search(rf"\b{term}\b", line.lower()) for term in terms)]
     assert len(lines) > 10
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
-    assert result.code == 0, result.err
-    for line, found in zip(lines, result.text.splitlines(), strict=True):
+    for translation in translators[engine].translate(lines, glossary=terms):
         for term, target in terms.items():
-            wanted = re.findall(rf"\b{term}\b", line.lower())
-            assert len(re.findall(rf"\b{target}\b", found.lower())) == len(wanted), (line, found)
+            wanted = re.findall(rf"\b{term}\b", translation.source.lower())
+            assert len(re.findall(rf"\b{target}\b", translation.text.lower())) == len(wanted), translation
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_line_of_terms_only_is_replaced(nmt, model, write, engine):
+def test_line_of_terms_only_is_replaced(translators, engine):
     """The model has no pieces for these terms."""
-    glossary = write("g.tsv", "dog\tжук\ncat\t犬\n")
+    terms = {"dog": "жук", "cat": "犬"}
     lines = ["Dog", "dog", "Cat", "cat 😀", "Cat dog", "Dog!", "Dog (cat)."]
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
-    assert result.text.splitlines() == ["Жук", "жук", "犬", "犬 😀", "犬 жук", "Жук!", "Жук (犬)."]
-    prefixes = write("p.fr", "Voilà\n" * 2)
-    text = text_of(["Dog!", "https://example.org/a!"])
-    options = ("--glossary", glossary, "--engine", engine, "--prefix-file", prefixes)
-    result = nmt("translate", model, *options, stdin=text)
-    assert result.text.splitlines() == ["Voilà жук!", "Voilà https://example.org/a!"]
+    texts = [translation.text for translation in translators[engine].translate(lines, glossary=terms)]
+    assert texts == ["Жук", "жук", "犬", "犬 😀", "犬 жук", "Жук!", "Жук (犬)."]
+    lines = ["Dog!", "https://example.org/a!"]
+    translations = translators[engine].translate(lines, ["Voilà"] * 2, glossary=terms)
+    assert [translation.text for translation in translations] == ["Voilà жук!", "Voilà https://example.org/a!"]
 
 
-def test_both_engines_give_the_same_result_with_a_glossary(nmt, model, write):
+def test_both_engines_give_the_same_result_with_a_glossary(translators):
     """The cost of a forced term is reported, but does not change the order of the n best."""
-    glossary = write("g.tsv", "because\tcar\nfound\tretrouvé\nbox\tcaisse\nsmall\tminuscule\nthe\tce\n")
-    options = ("--glossary", glossary, "--patience", 1, "--format", "jsonl")
-    one, two = (
-        [
-            json.loads(line)
-            for line in nmt("translate", model, *options, "--engine", e, stdin=text_of(SENTENCES)).text.splitlines()
-        ]
-        for e in ENGINES
-    )
-    assert sum("glossary" in line["flags"] for line in one) > 20
-    assert [line["translation"] for line in one] == [line["translation"] for line in two]
-    for a, b in zip(one, two, strict=True):
-        assert a["n_best"][0]["score"] == pytest.approx(b["n_best"][0]["score"], abs=2e-3)
+    terms = {"because": "car", "found": "retrouvé", "box": "caisse", "small": "minuscule", "the": "ce"}
+    one, two = (translators[engine].translate(SENTENCES, glossary=terms, patience=1) for engine in ENGINES)
+    assert sum("glossary" in translation.flags for translation in one) > 20
+    assert [translation.text for translation in one] == [translation.text for translation in two]
+    assert [translation.score for translation in one] == pytest.approx([other.score for other in two], abs=2e-3)
 
 
 def test_neighboring_chinese_terms_get_a_space_in_english(write):
@@ -116,18 +98,12 @@ def test_neighboring_chinese_terms_get_a_space_in_english(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_forced_term_costs_what_the_model_says(nmt, model, write, engine):
+def test_forced_term_costs_what_the_model_says(translators, engine):
     """Only a prefix of the user is free."""
-    options = ("--engine", engine, "--format", "jsonl")
-    glossary = write("g.tsv", "cat\tmatou\n")
-    (line,) = nmt("translate", model, "--glossary", glossary, *options, stdin=b"the dog sees the cat.\n").text.split(
-        "\n"
-    )[:-1]
-    found = json.loads(line)
-    assert "matou" in found["translation"] and "glossary" in found["flags"]
-    pair = f"the dog sees the cat.\t{found['translation']}\n".encode()
-    given = json.loads(nmt("translate", model, "--score-only", *options, stdin=pair).text)
-    assert found["n_best"][0]["score"] == pytest.approx(given["n_best"][0]["score"], abs=2e-3)
+    translation = translators[engine].translate("the dog sees the cat.", glossary={"cat": "matou"})
+    assert "matou" in translation.text and "glossary" in translation.flags
+    scored = translators[engine].score("the dog sees the cat.", translation.text)
+    assert translation.score == pytest.approx(scored.score, abs=2e-3)
 
 
 def test_find_agrees_with_one_pattern_per_term(write):
@@ -150,22 +126,19 @@ def test_find_agrees_with_one_pattern_per_term(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_term_inside_a_placeholder_or_address_is_ignored(nmt, model, write, engine):
-    glossary = write("g.tsv", "cat\tmatou\npress {x}\tappuyer sur {x}\n")
+def test_term_inside_a_placeholder_or_address_is_ignored(translators, engine):
+    terms = {"cat": "matou", "press {x}": "appuyer sur {x}"}
     kept = ["{cat}", "https://x.org/cat/1", "cat@example.com", "%(cat)s", '<cat id="1">', "#cat"]
-    lines = [f"the dog sees {thing} today." for thing in kept]
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=text_of(lines))
-    for thing, line in zip(kept, result.text.splitlines(), strict=True):
-        assert thing in line and "matou" not in line
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"press {x} now.\n")
-    assert "appuyer sur {x}" in result.text.lower()
+    translations = translators[engine].translate([f"the dog sees {thing} today." for thing in kept], glossary=terms)
+    for thing, translation in zip(kept, translations, strict=True):
+        assert thing in translation.text and "matou" not in translation.text
+    assert "appuyer sur {x}" in translators[engine].translate("press {x} now.", glossary=terms).text.lower()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_term_at_the_beginning_gets_a_capital(nmt, model, write, engine):
-    glossary = write("g.tsv", "the\tce\n")
-    result = nmt("translate", model, "--glossary", glossary, "--engine", engine, stdin=b"The dog sees a cat.\n")
-    assert result.text.startswith("Ce "), result.text
+def test_term_at_the_beginning_gets_a_capital(translators, engine):
+    translation = translators[engine].translate("The dog sees a cat.", glossary={"the": "ce"})
+    assert translation.text.startswith("Ce "), translation
 
 
 @pytest.mark.parametrize(
@@ -188,15 +161,12 @@ def test_terms_are_whole_words_and_the_longest_wins(write):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_glossary_goes_before_protection(nmt, model, write, engine):
+def test_glossary_goes_before_protection(translators, engine):
     """The source vocabulary lacks the first term. The target vocabulary lacks the second translation."""
-    terms = write("g.tsv", "北京\tPékin\ndog\t犬\n")
-    text = text_of(["the cat sees 北京 today.", "the dog sees the cat."])
-    result = nmt("translate", model, "--glossary", terms, "--engine", engine, stdin=text)
-    assert result.code == 0, result.err
-    first, second = result.text.splitlines()
-    assert "Pékin" in first and "北京" not in first
-    assert "犬" in second and "⁇" not in second
+    lines = ["the cat sees 北京 today.", "the dog sees the cat."]
+    first, second = translators[engine].translate(lines, glossary={"北京": "Pékin", "dog": "犬"})
+    assert "Pékin" in first.text and "北京" not in first.text
+    assert "犬" in second.text and "⁇" not in second.text
 
 
 def test_forced_term_touches_an_opening_bracket(trained, write, tmp_path):

@@ -89,7 +89,7 @@ def test_maximum_length_limits_the_minimum_length(nmt, model):
 
 def test_search_options_change_the_output(translators, trained):
     def pieces(lines: list[str] = SENTENCES[:4], **options: object) -> list[tuple[str, ...]]:
-        return [translation.tokens for translation in translators["torch"].translate(lines, **options)]
+        return [translation.n_best[0].tokens for translation in translators["torch"].translate(lines, **options)]
 
     plain = pieces()
     forbidden = trained.vocab.target.decode(list(plain[0][:1]))
@@ -159,7 +159,7 @@ def test_ensemble_averages_probabilities(nmt, model, trained, translators, tmp_p
     logprobs = []
     for first, others in ((model, []), (tmp_path / "second", []), (model, [tmp_path / "second"])):
         with load(first, engine="torch", workers=1, ensemble=others) as translator:
-            logprobs.append([one.token_logprobs for one in translator.score(sources, targets, tokens=True)])
+            logprobs.append([one.n_best[0].token_logprobs for one in translator.score(sources, targets)])
     for one, two, mean in zip(*logprobs, strict=True):
         assert mean == pytest.approx(np.log((np.exp(one) + np.exp(two)) / 2), abs=1e-3)
     other = tmp_path / "other"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
-from rich.progress import Progress
 from support.small_language import SENTENCES, text_of
 
-from nmt_cli.terminal.console import messages
-from nmt_cli.translate.progress import Report
+from nmt_cli.terminal.console import say, stages
 
 
 def test_first_twenty_warnings_name_their_lines_and_others_are_counted(nmt, model):
@@ -66,7 +65,18 @@ def test_closed_stderr_does_not_stop_the_translation(model, write):
         assert done.returncode == 0 and done.stdout.count("\n") == 6, where
 
 
-def test_warning_with_brackets_is_printed_unchanged(capsys):
-    with Progress(console=messages()) as progress:
-        Report(progress)._warn("[/x] and [bold]text[/bold] in a\\[path]")
-    assert "warning: [/x] and [bold]text[/bold] in a\\[path]" in capsys.readouterr().err
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_warning_beside_the_progress_bar_is_printed_unchanged(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    warning = "warning: [/x] and [bold]text[/bold] :cat: in a\\[path]"
+    with stages() as show:
+        show("translating", 1, 2)
+        say(warning)
+    written = sys.stderr.getvalue()
+    assert warning in written and "translating" in written

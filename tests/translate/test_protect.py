@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from support.checks import assert_user_error
-from support.small_language import ENGINES, SENTENCES, text_of
+from support.small_language import ENGINES, SENTENCES
 
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.schema import Rnn
@@ -18,7 +17,7 @@ from nmt_cli.translate.protect import lost, protected, put_back, take_out
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_entity_inside_a_word_survives(nmt, model, trained, engine):
+def test_entity_inside_a_word_survives(translators, trained, engine):
     """Half a word can have more pieces than the whole word, so the gap would lie behind the last piece."""
     encode = trained.vocab.source.encode
     words = sorted({word for line in SENTENCES for word in line.strip(".?").split() if word.isalpha()})
@@ -27,18 +26,15 @@ def test_entity_inside_a_word_survives(nmt, model, trained, engine):
     ]
     assert cuts
     lines = [f"{word[:at]}&shy;{word[at:]}" for word, at in cuts[:20]]
-    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
-    assert result.code == 0, result.err
-    assert all("&shy;" in line for line in result.text.splitlines())
+    assert all("&shy;" in translation.text for translation in translators[engine].translate(lines))
 
 
-def test_line_of_punctuation_is_copied(nmt, model):
+def test_line_of_punctuation_is_copied(translators):
     """The model would invent a sentence."""
     lines = ["...", "!", "-", "?!", '"']
-    result = nmt("translate", model, "--format", "jsonl", stdin=text_of(lines))
-    entries = [json.loads(line) for line in result.text.splitlines()]
-    assert [entry["translation"] for entry in entries] == lines
-    assert all(entry["flags"] == ["copied"] for entry in entries)
+    translations = translators["ctranslate2"].translate(lines)
+    assert [translation.text for translation in translations] == lines
+    assert all(translation.flags == ("copied",) for translation in translations)
 
 
 SURVIVORS = [
@@ -58,15 +54,14 @@ SURVIVORS = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_protected_text_survives_in_both_engines(nmt, model, engine):
+def test_protected_text_survives_in_both_engines(translators, engine):
     lines = [f"the {thing} sees the dog near {thing} today." for thing in SURVIVORS]
     lines += [" ".join(SURVIVORS), "see <a href='x y'>the cat</a>, {0} and {1}!"]
-    result = nmt("translate", model, "--engine", engine, stdin=text_of(lines))
-    assert result.code == 0, result.err
-    for thing, line in zip(SURVIVORS, result.text.splitlines(), strict=False):
-        assert line.count(thing) >= 2, (thing, line)
-    assert all(thing in result.text.splitlines()[-2] for thing in SURVIVORS)
-    assert all(thing in result.text.splitlines()[-1] for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
+    *texts, everything, tags = (translation.text for translation in translators[engine].translate(lines))
+    for thing, text in zip(SURVIVORS, texts, strict=True):
+        assert text.count(thing) >= 2, (thing, text)
+    assert all(thing in everything for thing in SURVIVORS)
+    assert all(thing in tags for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
 
 
 def test_no_protect_leaves_everything_to_the_model(nmt, model):
@@ -206,8 +201,8 @@ def test_unknown_character_protects_its_whole_word(text, unknown, expected):
     assert [span.wanted for span in spans if not span.number] == expected
 
 
-def test_sentencepiece_space_mark_survives(nmt, model):
-    assert "▁" in nmt("translate", model, stdin="the ▁ cat sees the dog.\n".encode()).text
+def test_sentencepiece_space_mark_survives(translators):
+    assert "▁" in translators["ctranslate2"].translate("the ▁ cat sees the dog.").text
 
 
 def test_long_run_of_unknown_characters_is_one_span():

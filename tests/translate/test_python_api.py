@@ -79,9 +79,10 @@ def test_error_of_the_iterable_comes_after_the_lines_before_it(translator):
 def test_options_have_the_names_of_the_command_line(translator):
     (one,) = translator.translate(SENTENCES[:1], beam=4, n_best=3, align=True, tokens=True, alpha=0.5)
     assert len(one.n_best) == 3 and one.text == one.n_best[0].text
-    assert len(one.token_logprobs) == len(one.tokens) + 1
-    assert one.score == pytest.approx(sum(one.token_logprobs) / len(one.token_logprobs) ** 0.5, abs=1e-4)
-    assert sorted(target for _, target in one.alignment) == list(range(len(one.text.split())))
+    best = one.n_best[0]
+    assert len(best.token_logprobs) == len(best.tokens) + 1
+    assert one.score == pytest.approx(sum(best.token_logprobs) / len(best.token_logprobs) ** 0.5, abs=1e-4)
+    assert sorted(target for _, target in best.alignment) == list(range(len(one.text.split())))
     with pytest.raises(TypeError, match="no option beem"):
         translator.translate(SENTENCES[:1], beem=4)
     with pytest.raises(NmtError, match="beam must be at least 1"):

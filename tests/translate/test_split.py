@@ -62,7 +62,7 @@ def test_parts_of_a_long_line_are_joined(trained):
     line = " ".join(SENTENCES[:10])
     (found,) = translator.translate([Row(1, line)])
     assert found.text == line and found.parts > 4 and found.flags == ("split",)
-    assert list(found.alignment) == [(n, n) for n in range(len(line.split()))]
+    assert list(found.n_best[0].alignment) == [(n, n) for n in range(len(line.split()))]
 
 
 @pytest.mark.parametrize(
