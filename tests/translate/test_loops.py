@@ -16,16 +16,12 @@ from nmt_cli.translate.loops import cut_loops
     [
         ("abcabcabcabc", "x", "abc"),
         ("xabababababy", "x", "xaby"),
-        (
-            "xabcabcabcabcady",
-            "x",
-            "xabcady",
-        ),  # an incomplete repeat before other text stays
+        ("xabcabcabcabcady", "x", "xabcady"),  # an incomplete repeat before other text stays
         ("xabcabcabcabca", "x", "xabc"),  # an incomplete repeat at the end goes
         ("abcabcabcabcabc", "xyzxyzxyz", "abcabcabc"),  # as often as in the source
         ("aaaa", "x", "a"),
         ("aaab", "x", None),
-        ("ha ha ha ha ha", "he he he he he", None),  # the source repeats, too
+        ("ha ha ha ha ha", "he he he he he", None),  # the source repeats itself, too
         ("aaaabbbb", "x", "ab"),
         ("", "x", None),
         ("10000000", "ten million", None),  # every digit is a piece

@@ -173,8 +173,7 @@ def test_put_back_leaves_a_forced_prefix_in_front():
         assert put_back(pieces, np.eye(2, 3), gaps, [0], lambda word: word.text, prefix) == expected
 
 
-def test_put_back_keeps_the_order_of_tags():
-    """With any attention."""
+def test_put_back_keeps_the_order_of_tags_with_any_attention():
     random = np.random.default_rng(1)
     rest, gaps = take_out("see <b>the cat</b> now", protected("see <b>the cat</b> now", lambda _: True))
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]

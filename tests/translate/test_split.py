@@ -46,7 +46,7 @@ def test_line_with_a_cut_word_is_not_aligned(nmt, model):
 
 
 def test_n_best_of_a_split_line_is_sorted_and_complete(nmt, model):
-    """There are as many as asked for, although one part is copied. Split lines have no token_logprobs."""
+    """The line has 4 translations, although one part is copied. Split lines have no token_logprobs."""
     line = " ".join([*SENTENCES[:20], "https://example.org/" + "a" * 600 + ".", *SENTENCES[20:30]])
     options = ("--format", "jsonl", "--tokens", "--n-best", 4)
     entry = json.loads(nmt("translate", model, *options, stdin=text_of([line])).text)

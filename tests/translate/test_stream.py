@@ -201,10 +201,11 @@ def test_signal_removes_the_unfinished_file(model, tmp_path, engine, number):
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdin.write(b"the cat.\n")
     process.stdin.flush()
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, "the command has not opened its output file"
         time.sleep(0.01)
-    time.sleep(1)
+    time.sleep(1)  # the signal arrives while lines are translated
     process.send_signal(number)
     assert process.wait(300) == 128 + number and b"Traceback" not in process.stderr.read()
     assert not list(tmp_path.iterdir())
@@ -226,7 +227,7 @@ def test_named_pipe_is_answered_line_by_line(model, tmp_path, suffix):
             assert select.select([process.stdout], [], [], 300)[0], "no answer before the end of input"
             assert process.stdout.readline().strip()
         feed.close()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def test_process_substitution_is_read_once(nmt, model):
