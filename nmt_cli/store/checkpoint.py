@@ -68,10 +68,10 @@ def save_checkpoint(
     folder = run.checkpoint(state.step)
     with new_folder(folder.path) as temporary:
         files = CheckpointFolder(temporary)
-        save_tensors(_on_cpu(model.state_dict()), files.weights)
+        save_tensors(model.state_dict(), files.weights)
         save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
         if moving_average is not None:
-            save_tensors(_on_cpu(moving_average), files.moving_average)
+            save_tensors(moving_average, files.moving_average)
         write_text(files.state, _json(state))
     link(run.last, folder)
 
@@ -107,12 +107,6 @@ def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:
             shutil.rmtree(folder.path)
 
 
-def remove_half_written_checkpoints(run: RunFolder) -> None:
-    """Remove what killed sessions left. The caller holds the run's lock."""
-    for path in run.half_written_checkpoints():
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def load_state(folder: CheckpointFolder) -> State:
     table = read_json(folder.state, "the checkpoint's")
     try:
@@ -123,9 +117,9 @@ def load_state(folder: CheckpointFolder) -> State:
         ) from None
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
-        save_file(tensors, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # safetensors wraps the errors of the operating system
         raise NmtError(
             f"{path} cannot be written: {error}", "make room on the disk; the files of earlier saves are intact"
@@ -168,14 +162,10 @@ def average(folders: list[CheckpointFolder]) -> dict[str, Tensor]:
     return mean
 
 
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
 def _optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Moments and step counts, named after their parameters: `exp_avg/encoder.0...`."""
     return {
-        f"{kind}/{name}": tensor.detach().cpu().contiguous()
+        f"{kind}/{name}": tensor
         for name, parameter in model.named_parameters()
         for optimizer in optimizers
         for kind, tensor in optimizer.state.get(parameter, {}).items()
@@ -200,7 +190,7 @@ def save_model(
     """Write RUN/model: a folder that translates wherever it is moved."""
     with new_folder(RunFolder(run).model) as temporary:
         files = ModelFiles(temporary)
-        save_tensors(_on_cpu(weights), files.weights)
+        save_tensors(weights, files.weights)
         shutil.copytree(vocab_folder, files.vocab)
         write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
         write_text(files.about, json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import replace_file
@@ -147,18 +147,24 @@ def best_validation(log: Iterable[Entry]) -> Valid | None:
     return next((entry for entry in reversed(list(log)) if isinstance(entry, Valid) and entry.best), None)
 
 
-def _line(entry: Entry) -> str:
-    return json.dumps(to_table(entry), ensure_ascii=False) + "\n"
-
-
 class LogWriter:
-    """Appends entries to log.jsonl, and their figures to TensorBoard if that is wanted."""
+    """Appends entries to log.jsonl, and their figures to TensorBoard if `board` is a SummaryWriter."""
 
-    def __init__(self, stream: IO[str], board: Any) -> None:
-        self._stream, self._board = stream, board
+    def __init__(self, run: Path, step: int, board: Any = None) -> None:
+        """Continue the log of a run whose last checkpoint is of this step.
+
+        Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
+        """
+        path = RunFolder(run).log
+        replace_file(path, "".join(self._line(entry) for entry in read_log(run) if entry.step <= step))
+        self._stream, self._board = path.open("a", encoding="utf-8", newline="\n"), board
+
+    @staticmethod
+    def _line(entry: Entry) -> str:
+        return json.dumps(to_table(entry), ensure_ascii=False) + "\n"
 
     def write(self, entry: Entry) -> None:
-        self._stream.write(_line(entry))
+        self._stream.write(self._line(entry))
         self._stream.flush()
         if self._board is not None and entry.kind in ("train", "valid"):
             for name, value in asdict(entry).items():
@@ -172,13 +178,3 @@ class LogWriter:
         self._stream.close()
         if self._board is not None:
             self._board.close()
-
-
-def open_log(run: Path, step: int, board: Any = None) -> LogWriter:
-    """Continue the log of a run whose last checkpoint is of this step. `board` is a SummaryWriter of TensorBoard.
-
-    Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
-    """
-    path = RunFolder(run).log
-    replace_file(path, "".join(_line(entry) for entry in read_log(run) if entry.step <= step))
-    return LogWriter(path.open("a", encoding="utf-8", newline="\n"), board)

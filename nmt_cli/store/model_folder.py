@@ -26,31 +26,16 @@ from nmt_cli.text.vocab import Vocab, load_vocab
 CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 
 
-@dataclass(frozen=True)
 class ModelFiles:
     """The file names of a model, once."""
 
-    path: Path
-
-    @property
-    def weights(self) -> Path:
-        return self.path / "model.safetensors"
-
-    @property
-    def recipe(self) -> Path:
-        return self.path / "recipe.toml"
-
-    @property
-    def vocab(self) -> Path:
-        return self.path / "vocab"
-
-    @property
-    def about(self) -> Path:
-        return self.path / "about.json"
-
-    @property
-    def ctranslate2(self) -> Path:
-        return self.path / "ctranslate2"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = path / "model.safetensors"
+        self.recipe = path / "recipe.toml"
+        self.vocab = path / "vocab"
+        self.about = path / "about.json"
+        self.ctranslate2 = path / "ctranslate2"
 
 
 @dataclass(frozen=True)

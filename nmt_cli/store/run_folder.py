@@ -12,79 +12,39 @@ RUN/.lock                        held while a process trains here
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 _STEP = "step-"
 
 
-@dataclass(frozen=True)
 class CheckpointFolder:
     """RUN/checkpoints/step-N."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = path / "model.safetensors"
+        self.moving_average = path / "averaged.safetensors"
+        self.optimizer = path / "optimizer.safetensors"
+        self.state = path / "state.json"
 
     @property
     def step(self) -> int:
         return int(self.path.name.removeprefix(_STEP))
 
-    @property
-    def weights(self) -> Path:
-        return self.path / "model.safetensors"
 
-    @property
-    def moving_average(self) -> Path:
-        return self.path / "averaged.safetensors"
-
-    @property
-    def optimizer(self) -> Path:
-        return self.path / "optimizer.safetensors"
-
-    @property
-    def state(self) -> Path:
-        return self.path / "state.json"
-
-
-@dataclass(frozen=True)
 class RunFolder:
-    path: Path
-
-    @property
-    def recipe(self) -> Path:
-        return self.path / "recipe.toml"
-
-    @property
-    def vocab(self) -> Path:
-        return self.path / "vocab"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
-    def model(self) -> Path:
-        return self.path / "model"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / ".lock"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.checkpoints / "best"
-
-    @property
-    def last(self) -> Path:
-        return self.checkpoints / "last"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.toml"
+        self.vocab = path / "vocab"
+        self.log = path / "log.jsonl"
+        self.tensorboard = path / "tensorboard"
+        self.model = path / "model"
+        self.lock = path / ".lock"
+        self.checkpoints = path / "checkpoints"
+        self.best = self.checkpoints / "best"
+        self.last = self.checkpoints / "last"
 
     def checkpoint(self, step: int) -> CheckpointFolder:
         return CheckpointFolder(self.checkpoints / f"{_STEP}{step}")

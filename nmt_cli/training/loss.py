@@ -145,15 +145,15 @@ class TrainingLoss(nn.Module):
 
     def __init__(self, model: Seq2Seq, config: Train) -> None:
         super().__init__()
-        self.model = model
-        self.config = config
+        self.model, self.config = model, config
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
+        weight, eps = self.model.output_weight, config.label_smoothing
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
-            return *smoothed_loss(features, self.model.output_weight, tgt_out, config.label_smoothing), count
+            return *smoothed_loss(features, weight, tgt_out, eps), count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
         keep_src = keep_tgt = None
@@ -162,12 +162,5 @@ class TrainingLoss(nn.Module):
             keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
         features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
         features = features.unflatten(0, (2, -1))
-        loss, nll = consistency_loss(
-            features,
-            self.model.output_weight,
-            tgt_out,
-            config.label_smoothing,
-            config.consistency,
-            config.consistency_weight,
-        )
-        return loss, nll, count
+        kind, alpha = config.consistency, config.consistency_weight
+        return *consistency_loss(features, weight, tgt_out, eps, kind, alpha), count

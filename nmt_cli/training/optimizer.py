@@ -27,9 +27,7 @@ class Muon(torch.optim.Optimizer):
     time. Here all matrices of one shape are orthogonalized together, in their own precision.
     """
 
-    def __init__(
-        self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float, world: World = ALONE
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float, world: World) -> None:
         """`fused[i]` is the number of matrices that parameters[i] holds, one above the other."""
         super().__init__(parameters, {"lr": 0.0, "weight_decay": weight_decay})
         self.fused, self.world = fused, world

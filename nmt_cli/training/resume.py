@@ -72,9 +72,14 @@ def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> Non
         )
 
 
-def check_origin(recipe: Recipe, origin: Path) -> None:
-    """Refuse --from a model whose weights mean something else: another vocabulary or another architecture."""
+def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
+    """Refuse --from a model that --force would rename, or whose vocabulary or architecture differs."""
     files = find_model(origin)
+    if force and files.path.resolve().is_relative_to(recipe.run_folder.resolve()):
+        raise NmtError(
+            f"--force would rename {recipe.run_folder}, which holds the model of --from",
+            "name another folder with --out",
+        )
     if not load_vocab(files.vocab).same_pieces(load_vocab(recipe.prepared_folder / "vocab")):
         raise NmtError(
             f"the data were prepared with another vocabulary than that of {origin}",
@@ -88,13 +93,4 @@ def check_origin(recipe: Recipe, origin: Path) -> None:
         raise NmtError(
             f"{origin} is another model: {', '.join(differences)} differ",
             f"set them as in {files.recipe}, or prepare the data with that recipe",
-        )
-
-
-def check_force(recipe: Recipe, start_from: Path) -> None:
-    """Refuse --force if the run that it renames holds the model of --from."""
-    if find_model(start_from).path.resolve().is_relative_to(recipe.run_folder.resolve()):
-        raise NmtError(
-            f"--force would rename {recipe.run_folder}, which holds the model of --from",
-            "name another folder with --out",
         )

@@ -25,7 +25,6 @@ class TrainingScreen:
     def __init__(self, recipe: Recipe, summarize: bool = True) -> None:
         self.recipe, self.summarize = recipe, summarize
         self.console = messages()
-        self.step: Step | None = None
         self.train: Train | None = None
         self.best = ""
         self.last_plain_line = 0.0
@@ -42,7 +41,6 @@ class TrainingScreen:
             case Start():
                 self.show_start(event)
             case Step():
-                self.step = event
                 if self.console.is_terminal:
                     self.live.update(self.line(event))
             case Train():
@@ -139,17 +137,12 @@ class TrainingScreen:
             parts["speed"] = f"{self.train.tokens_per_second:,.0f} tok/s"
             parts["padding"] = f"pad {self.train.padding:.1%}"
             if self.train.budget_used:
-                parts["eta"] = f"ETA {remaining(self.train)}"
+                used = min(1.0, self.train.budget_used)  # early stopping cannot be foreseen
+                parts["eta"] = f"ETA {duration(60 * self.train.minutes * (1 - used) / used)}"
         for least_needed in ("padding", "lr", "epoch"):
             if self.console.is_terminal and len("  ".join(parts.values()) + self.best) > self.console.width:
                 parts.pop(least_needed, None)
         return Text("  ".join(parts.values()) + self.best, no_wrap=True, overflow="ellipsis")
-
-
-def remaining(train: Train) -> str:
-    """Time until the first limit is reached. Early stopping cannot be foreseen."""
-    used = min(1.0, train.budget_used)
-    return duration(60 * train.minutes * (1 - used) / used)
 
 
 def summary(log: list[Entry], reason: str) -> RenderableType:

@@ -21,13 +21,13 @@ from nmt_cli.model.device import choose_device
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
-from nmt_cli.store.log import LogWriter, Valid, best_validation, open_log, read_log
+from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
 from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training import distributed
 from nmt_cli.training.distributed import World
 from nmt_cli.training.events import Watch
 from nmt_cli.training.malloc import keep_freed_memory
-from nmt_cli.training.resume import as_prepared, check_force, check_origin, data_fingerprint
+from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
 from nmt_cli.training.trainer import Trainer
 
 # A model this wide keeps several threads busy; a narrower one trains faster in processes (docs/performance.md).
@@ -113,10 +113,8 @@ def _session(
         if world.leader:
             data_fingerprint(recipe)
             force = force and not distributed.is_marked("forced", world)
-            if force and start_from is not None:
-                check_force(recipe, start_from)
             if start_from is not None and (force or not run.saved_checkpoints()):
-                check_origin(recipe, start_from)
+                check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(run.lock, _OTHER))
             saved = [] if force else run.saved_checkpoints()
             resume_step = saved[-1].step if saved else None
@@ -127,13 +125,19 @@ def _session(
 
         # 2. The folder of the run.
         if world.leader:
-            board = _summary_writer() if recipe.train.tensorboard else None
+            make_board = _summary_writer() if recipe.train.tensorboard else None
             if force and run.is_begun():
-                notes.append(f"the old run was renamed to {_rename_old_run(run)}")
+                folder, old = run.path.resolve(), run.old_name()
+                folder.rename(old)
+                folder.mkdir()
+                notes.append(f"the old run was renamed to {old}")
                 stack.enter_context(exclusive(run.lock, _OTHER))  # the first lock file moved with the old run
             distributed.mark("forced", world)
             _write_run_files(run, trainer)
-            log = _open_log(run, trainer.state.step, board)
+            step = trainer.state.step
+            # purge_step hides the figures that a killed session wrote after the last checkpoint.
+            board = make_board(str(run.tensorboard), purge_step=step + 1) if make_board else None
+            log = LogWriter(run.path, step, board)
             stack.callback(log.close)
 
         # 3. The training.
@@ -141,17 +145,10 @@ def _session(
         return Result(run.path, reason, stopped_by, best_validation(read_log(run.path)))
 
 
-def _rename_old_run(run: RunFolder) -> Path:
-    """Rename RUN to RUN.old-N and leave an empty folder in its place."""
-    folder, old = run.path.resolve(), run.old_name()
-    folder.rename(old)
-    folder.mkdir()
-    return old
-
-
 def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
     """The files of a run that the training loop does not write."""
-    checkpoint.remove_half_written_checkpoints(run)
+    for path in run.half_written_checkpoints():
+        shutil.rmtree(path, ignore_errors=True)
     best = run.checkpoint(trainer.state.best_step)
     if best.path.exists():  # a killed session may have left the link as it was
         checkpoint.link(run.best, best)
@@ -159,12 +156,6 @@ def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
     if not trainer.resumed or not run.vocab.exists():
         with new_folder(run.vocab) as temporary:
             shutil.copytree(trainer.recipe.prepared_folder / "vocab", temporary, dirs_exist_ok=True)
-
-
-def _open_log(run: RunFolder, step: int, summary_writer: Any) -> LogWriter:
-    # purge_step hides the figures that a killed session wrote after the last checkpoint.
-    board = summary_writer(str(run.tensorboard), purge_step=step + 1) if summary_writer else None
-    return open_log(run.path, step, board)
 
 
 def _summary_writer() -> Any:

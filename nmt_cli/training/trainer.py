@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +36,6 @@ from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.distributed import World
 from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating, Watch
-from nmt_cli.training.interrupt import StopRequest
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint
 from nmt_cli.training.schedule import learning_rate
@@ -42,6 +43,31 @@ from nmt_cli.training.step import Loss, Update, Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name, validate
 
 SKIPPED_IN_A_ROW = 10  # updates that end the training
+
+
+class StopRequest:
+    """Remembers a signal, so that training can stop after the current update. A second Ctrl-C stops at once."""
+
+    def __init__(self, on_request: Callable[[], None]) -> None:
+        self.signal = 0
+        self._on_request = on_request
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():  # Python handles signals in no other thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.signal and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+        self._on_request()
 
 
 @dataclass
@@ -56,23 +82,11 @@ class Window:
     gradient_norm: float = 0.0
     updates: int = 0
 
-    def add(self, update: Update, batch: SharedFacts) -> None:
+    def add(self, update: Update, tokens: int, source_tokens: int, cells: int) -> None:
         self.loss, self.nll = self.loss + update.loss, self.nll + update.nll
         self.gradient_norm, self.updates = self.gradient_norm + update.gradient_norm, self.updates + 1
-        self.tokens, self.cells = self.tokens + batch.tokens, self.cells + batch.cells
-        self.filled_cells += batch.tokens + batch.source_tokens
-
-
-@dataclass(frozen=True)
-class SharedFacts:
-    """What all processes must know alike before they compute an update."""
-
-    tokens: int  # target tokens of all processes
-    source_tokens: int
-    cells: int
-    validation_due: bool  # by train.valid_minutes
-    share_of_minutes: float
-    stop: bool  # a process received a signal
+        self.tokens, self.cells = self.tokens + tokens, self.cells + cells
+        self.filled_cells += tokens + source_tokens
 
 
 class Trainer:
@@ -207,22 +221,23 @@ class Trainer:
 
         # 2. What all processes must agree on.
         facts = self.shared_facts([batch for batch, _ in batches])
-        self.budget.share_of_minutes = facts.share_of_minutes
-        self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if facts.stop else 0
+        tokens, source_tokens, cells = (int(fact) for fact in facts[:3])
+        validation_due, self.budget.share_of_minutes, stop = facts[3:]
+        self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if stop else 0
 
         # 3. The update itself.
         state.step, state.position = step, self.stream.position
-        state.tokens, state.source_tokens = state.tokens + facts.tokens, state.source_tokens + facts.source_tokens
-        update = self.updater.update(batches, facts.tokens, self.rate())
+        state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
+        update = self.updater.update(batches, tokens, self.rate())
         if update.applied:
-            self.window.add(update, facts)
+            self.window.add(update, tokens, source_tokens, cells)
         elif self.updater.skipped_in_a_row >= SKIPPED_IN_A_ROW:
             raise self.diverged()
         state.seconds = self.budget.seconds()
-        self.watch(Step(step, self.stream.epochs, update.loss / facts.tokens))
-        return facts.validation_due or step % settings.valid_every == 0
+        self.watch(Step(step, self.stream.epochs, update.loss / tokens))
+        return bool(validation_due) or step % settings.valid_every == 0
 
-    def shared_facts(self, batches: list[Batch]) -> SharedFacts:
+    def shared_facts(self, batches: list[Batch]) -> list[float]:
         """Sums over all processes. Only the leader's clock counts, so the others add 0."""
         settings, leader = self.settings, self.world.leader
         since_validation = self.budget.seconds() - self.state.last_validation_seconds
@@ -238,10 +253,7 @@ class Trainer:
             tensor = torch.tensor(facts, dtype=torch.float64, device=self.compute.device)
             distributed.add_up([tensor], self.world)
             facts = tensor.tolist()
-        tokens, source_tokens, cells, validation_due, share_of_minutes, stop = facts
-        return SharedFacts(
-            int(tokens), int(source_tokens), int(cells), bool(validation_due), share_of_minutes, bool(stop)
-        )
+        return facts
 
     def rate(self) -> float:
         """The learning rate of the last update, by the budget used before it: no update has a rate of 0."""
@@ -292,7 +304,7 @@ class Trainer:
             self.note(f"the best model is now selected by {measure}, no longer by {state.best_measure}")
             state.best_value, state.validations_since_best = None, 0
             if self.valid is not None and distributed.from_leader(files.weights.exists(), self.world):
-                state.best_value = self.measure(self.on_device(checkpoint.load_tensors(files.weights))).value
+                state.best_value = self.measure(checkpoint.load_tensors(files.weights)).value
         state.best_measure = measure
 
     def finish(self) -> None:
@@ -312,7 +324,7 @@ class Trainer:
         folders = [self.run.checkpoint(step) for step in distributed.from_leader(steps, self.world)]
         if not folders:
             return
-        mean = self.on_device(checkpoint.average(folders))
+        mean = checkpoint.average(folders)
         entry = self.measure(mean)
         best = self.valid is None or is_better(entry, self.state.best_value)
         names = tuple(folder.path.name for folder in folders)
@@ -320,9 +332,6 @@ class Trainer:
         if best:
             self.save_model(mean, entry)
             self.state.best_value = entry.value  # to be beaten, if the run is continued
-
-    def on_device(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensor.to(self.compute.device) for name, tensor in weights.items()}
 
     def export(self) -> None:
         """Write the model for CTranslate2 too, if CTranslate2 knows its architecture."""

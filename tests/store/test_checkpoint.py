@@ -52,5 +52,6 @@ def test_checkpoints_are_sorted_by_number(tmp_path):
 def test_a_model_in_a_run_knows_the_run_and_a_copy_does_not(tmp_path):
     for name in ("run/model", "copy"):
         (tmp_path / name).mkdir(parents=True)
-    assert run_of_model(tmp_path / "run/model") == RunFolder(tmp_path / "run")
+    run = run_of_model(tmp_path / "run/model")
+    assert run is not None and run.path == tmp_path / "run"
     assert run_of_model(tmp_path / "copy") is None

@@ -17,12 +17,12 @@ from nmt_cli.store.log import (
     KINDS,
     Average,
     End,
+    LogWriter,
     Note,
     Start,
     Train,
     Valid,
     best_validation,
-    open_log,
     read_log,
     to_table,
 )
@@ -64,7 +64,7 @@ def test_the_page_describes_every_field_of_every_kind():
 
 
 def test_entries_are_read_as_they_were_written(tmp_path):
-    log = open_log(tmp_path, 0)
+    log = LogWriter(tmp_path, 0)
     for entry in ENTRIES:
         log.write(entry)
     log.close()
@@ -79,7 +79,7 @@ def test_a_log_continues_after_the_step_of_the_checkpoint(tmp_path):
     text = "".join(json.dumps(to_table(entry)) + "\n" for entry in ENTRIES)
     (tmp_path / "log.jsonl").write_text(text + '{"kind": "tra')
     assert read_log(tmp_path) == ENTRIES
-    log = open_log(tmp_path, 5)
+    log = LogWriter(tmp_path, 5)
     log.write(Note(5, "more"))
     log.close()
     assert read_log(tmp_path) == [*ENTRIES[:3], Note(5, "more")]

@@ -17,7 +17,7 @@ from nmt_cli.store.checkpoint import load_state
 from nmt_cli.store.log import End, Valid, read_log
 from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training.events import Step
-from nmt_cli.training.interrupt import StopRequest
+from nmt_cli.training.trainer import StopRequest
 
 ENDLESS = sets("train.steps=100000", "train.patience=0")
 
