@@ -36,8 +36,6 @@ _BUCKET = 1 << 24  # bytes that are summed in one call
 
 @dataclass(frozen=True)
 class World:
-    """This process among all that share the training."""
-
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # on this machine
@@ -83,10 +81,6 @@ def mark(name: str, world: World) -> None:
         world.store.set(name, "1")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Processes on one machine, without torchrun
-
-
 def is_available() -> bool:
     """Some builds of PyTorch have no gloo."""
     return dist.is_available() and dist.is_gloo_available()
@@ -96,8 +90,7 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
     """Run lead(world) in this process and work(world), which is pickled, in size - 1 worker processes.
 
     A worker writes no files and no messages, so it may be killed at any time. If a worker fails, its error becomes an
-    error of this process. torch.multiprocessing.spawn and elastic_launch start one more process, take twice as long and
-    report a dead worker with a traceback (measured in docs/concurrency.md).
+    error of this process. docs/concurrency.md says why the launchers of torch are not used.
     """
     context = multiprocessing.get_context("spawn")
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -178,10 +171,6 @@ def _init_process_group(world: World, store: str) -> None:
     timeout = timedelta(days=365)
     file = dist.FileStore(store, world.size)
     dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=timeout)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What processes exchange
 
 
 def add_up(tensors: Iterable[Tensor], world: World) -> None:

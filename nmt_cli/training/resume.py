@@ -17,8 +17,6 @@ from nmt_cli.text.vocab import load_vocab
 _LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}
 _VALIDATION = {"valid_every", "valid_minutes", "valid_lines", "valid_beam", "metric", "keep", "average"}
 _PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "tf32", "pin_memory"}
-# Schedules whose learning rate falls to 0 at the limit. Training has followed the curve towards the old limit so far.
-_ENDING_SCHEDULES = ("cosine", "linear", "wsd")
 
 
 def data_fingerprint(recipe: Recipe) -> str:
@@ -52,7 +50,7 @@ def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> Non
     run = RunFolder(recipe.run_folder)
     before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run.recipe), recipe))
     may_change = _LIMITS | _VALIDATION | _PLACE
-    if recipe.train.schedule in _ENDING_SCHEDULES:
+    if recipe.train.schedule in ("cosine", "linear", "wsd"):  # the rate has fallen towards the old limit so far
         may_change -= {"steps", "epochs", "tokens", "flops"}
     differences = [
         f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"

@@ -53,9 +53,7 @@ class TrainingScreen:
                 self.say(event.text)
             case Stopping():
                 self.show_briefly("stopping after this update; Ctrl-C again quits at once")
-            case AlreadyFinished():
-                self.show_already_finished(event)
-            case End():
+            case End() | AlreadyFinished():
                 self.show_end(event)
 
     def show_start(self, start: Start) -> None:
@@ -91,29 +89,21 @@ class TrainingScreen:
             figures += "  best so far"
         self.say(figures)
 
-    def show_already_finished(self, finished: AlreadyFinished) -> None:
-        self.live.stop()
-        if not self.summarize:
-            self.say(f"finished: {finished.reason}")
-            return
-        self.say(
-            f"already finished: {finished.reason}. To train longer, raise the limit; that works with train.minutes and "
-            "with train.schedule = inverse_sqrt or constant. --force starts again."
-        )
-        self.show_summary(finished.reason)
-
-    def show_end(self, end: End) -> None:
-        self.live.stop()
-        if end.signal:
-            self.say(f"stopped at step {end.step:,} and saved; the same command continues")
-        elif self.summarize:
-            self.show_summary(end.reason)
-        else:
-            self.say(f"finished: {end.reason}")
-
-    def show_summary(self, reason: str) -> None:
+    def show_end(self, end: End | AlreadyFinished) -> None:
         run = self.recipe.run_folder
-        output().print(summary(read_log(run), reason))
+        self.live.stop()
+        if isinstance(end, End) and end.signal:
+            self.say(f"stopped at step {end.step:,} and saved; the same command continues")
+            return
+        if not self.summarize:
+            self.say(f"finished: {end.reason}")
+            return
+        if isinstance(end, AlreadyFinished):
+            self.say(
+                f"already finished: {end.reason}. To train longer, raise the limit; that works with train.minutes and "
+                "with train.schedule = inverse_sqrt or constant. --force starts again."
+            )
+        output().print(summary(read_log(run), end.reason))
         self.say(f"\nmodel in {RunFolder(run).model}, all figures in {RunFolder(run).log}")
         self.say(f"next: echo 'Some text.' | nmt translate {run}")
         self.say(f"      nmt translate {run} TEST | nmt score - --ref REFERENCE")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -40,7 +41,7 @@ from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.step import Loss, Update, Updater, mix_seeds
-from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name, validate
+from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
 SKIPPED_IN_A_ROW = 10  # updates that end the training
 
@@ -104,6 +105,7 @@ class Trainer:
         """`recipe` is that of the prepared data (resume.as_prepared). `start_from` is the model of --from."""
         self.recipe, self.settings, self.world = recipe, recipe.train, world
         self.run = RunFolder(recipe.run_folder)
+        self.keep = max(self.settings.keep, self.settings.average)  # of the last validated checkpoints
         self.watch: Watch = watch if watch and world.leader else lambda event: None
         self.log: LogWriter | None = None
         self.resumed = resume_from is not None
@@ -119,6 +121,7 @@ class Trainer:
         longest = min((limit for limit in limits if limit > 0), default=0)
         self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
         self.valid = Validation.load(recipe, self.vocab)
+        self.valid_lines = len(self.valid.sources) if self.valid else 0
         self.check_data()
         self.stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
 
@@ -274,8 +277,19 @@ class Trainer:
     def measure(self, weights: dict[str, Tensor] | None) -> Valid:
         """Validate the model, with these weights in place of its own if any are given."""
         self.watch(Validating(self.state.step))
-        with evaluating(self.model, weights):
-            return validate(self.valid, self.model, self.state.step, self.recipe, self.compute, self.world)
+        began = time.perf_counter()
+        loss = ppl = bleu = chrf = signature = measured = None
+        value = float(self.state.step)  # without validation lines, later weights count as better
+        if self.valid is not None:
+            with evaluating(self.model, weights):
+                measured = self.valid.measure(self.model, self.recipe, self.compute, self.world)
+        if measured is not None:
+            loss, scores = measured
+            bleu, chrf, signature, ppl = scores.bleu, scores.chrf, scores.signature, math.exp(min(loss, 100))
+            value = {"bleu": bleu, "chrf": chrf, "loss": -loss}[self.settings.metric]
+        seconds = time.perf_counter() - began
+        entry = Valid(self.state.step, value, loss, ppl, bleu, chrf, signature, self.valid_lines, seconds, best=False)
+        return distributed.from_leader(entry, self.world)
 
     def validate(self) -> None:
         """Validate the weights that would be kept, keep them if they are the best so far, and save a checkpoint."""
@@ -287,7 +301,7 @@ class Trainer:
             state.best_value, state.best_step, state.validations_since_best = entry.value, state.step, 0
         else:
             state.validations_since_best += 1
-        state.validated_steps = [*state.validated_steps, state.step][-self.keep() :]
+        state.validated_steps = [*state.validated_steps, state.step][-self.keep :]
         state.last_validation_seconds = self.budget.seconds()
         self.emit(entry)
         if entry.best:
@@ -374,11 +388,7 @@ class Trainer:
         else:
             updater = self.updater
             checkpoint.save_checkpoint(self.run, self.model, updater.optimizers, updater.moving_average, self.state)
-        checkpoint.remove_old_checkpoints(self.run, self.state, self.keep())
-
-    def keep(self) -> int:
-        """How many of the last validated checkpoints are kept."""
-        return max(self.settings.keep, self.settings.average)
+        checkpoint.remove_old_checkpoints(self.run, self.state, self.keep)
 
     # -- the log and the watcher -------------------------------------------------------------------------------------
 
@@ -417,7 +427,7 @@ class Trainer:
             family=self.recipe.model.family,
             parameters=parameters_by_part(self.model).total(),
             pairs=len(self.data.used),
-            valid_lines=len(self.valid.sources) if self.valid else 0,
+            valid_lines=self.valid_lines,
             device=self.compute.device.type,
             precision=self.compute.precision,
             precision_reason=self.compute.reason,

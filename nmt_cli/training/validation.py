@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,24 +119,6 @@ class Validation:
             longest = len(self.sources[cuts[-1]]) + 1
             cuts.append(min(cuts[-1] + max(1, BATCH_TOKENS // (longest * beam)), len(self.sources)))
         return [slice(first, last) for first, last in pairwise(cuts)]
-
-
-def validate(
-    lines: Validation | None, model: Seq2Seq, step: int, recipe: Recipe, compute: Compute, world: World
-) -> Valid:
-    """The log entry of a validation, the same in all processes. `best` is still to be decided."""
-    began = time.perf_counter()
-    measured = None if lines is None else lines.measure(model, recipe, compute, world)
-    if measured is None:  # without lines to measure on, later weights count as better
-        loss = ppl = bleu = chrf = signature = None
-        value = float(step)
-    else:
-        loss, scores = measured
-        bleu, chrf, signature, ppl = scores.bleu, scores.chrf, scores.signature, math.exp(min(loss, 100))
-        value = {"bleu": bleu, "chrf": chrf, "loss": -loss}[recipe.train.metric]
-    count, seconds = len(lines.sources) if lines else 0, time.perf_counter() - began
-    entry = Valid(step, value, loss, ppl, bleu, chrf, signature, count, seconds, best=False)
-    return distributed.from_leader(entry, world)
 
 
 def is_better(entry: Valid, best_value: float | None) -> bool:

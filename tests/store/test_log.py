@@ -6,13 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.schema import keys_of
 from nmt_cli.store.log import (
     KINDS,
     Average,
@@ -60,7 +60,9 @@ def test_the_page_describes_every_field_of_every_kind():
     for kind, section in zip(KINDS, page.split("\n## ")[1:], strict=True):
         assert kind.__doc__ in section
         rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", section, re.M)
-        assert rows == [(key.name, json_type(key.type), key.doc) for key in keys_of(kind)]
+        hints = get_type_hints(kind, include_extras=True)
+        described = [(field.name, *get_args(hints[field.name])) for field in fields(kind)]
+        assert rows == [(name, json_type(hint), meaning) for name, hint, meaning in described]
 
 
 def test_entries_are_read_as_they_were_written(tmp_path):
