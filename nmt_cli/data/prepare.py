@@ -203,13 +203,9 @@ def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_CheckedCorpus, ...]])
 
 def _portable_toml(recipe: Recipe) -> str:
     """The recipe with paths that are valid inside the prepared folder, so that `nmt train FOLDER` works anywhere."""
-    portable = dataclasses.replace(
-        recipe,
-        data=dataclasses.replace(recipe.data, prepared=None),
-        train=dataclasses.replace(recipe.train, out=None),
-    )
-    tables = recipe_tables(portable, absolute=True)
+    tables = recipe_tables(recipe, absolute=True)
     tables["data"]["prepared"] = "."
+    tables["train"].pop("out", None)
     return tables_toml(tables)
 
 

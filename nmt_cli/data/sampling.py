@@ -91,20 +91,16 @@ class SubwordSampler:
 
     def cut_unigram(self, word: list[int], random: Random) -> list[int]:
         """Draw one of the most probable segmentations, with probability proportional to p^rate."""
-        segmentations, weights = self.most_probable(tuple(word))
-        return random.choices(segmentations, weights)[0]
-
-    def most_probable(self, word: tuple[int, ...]) -> tuple[list[list[int]], list[float]]:
-        """The most probable segmentations of a word, and the weight of each."""
-        known = self.segmentations.get(word)
+        known = self.segmentations.get(tuple(word))
         if known is None:
             text = "".join(self.processor.id_to_piece(i) for i in word)
             nbest = self.processor.nbest_encode(text.removeprefix(SPACE), nbest_size=VARIANTS)
             if not text.startswith(SPACE) or not nbest or not nbest[0]:
-                nbest = [list(word)]
+                nbest = [word]
             scores = np.array([sum(self.processor.get_score(i) for i in ids) for ids in nbest])
             known = (nbest, np.exp(self.rate * (scores - scores.max())).tolist())
             if len(self.segmentations) >= _MOST_WORDS // VARIANTS:
                 self.segmentations.clear()
-            self.segmentations[word] = known
-        return known
+            self.segmentations[tuple(word)] = known
+        segmentations, weights = known
+        return random.choices(segmentations, weights)[0]
