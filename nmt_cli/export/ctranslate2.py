@@ -29,12 +29,11 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
             f'CTranslate2 does not support model.family = "{config.family}"',
             "nmt translate uses the torch engine for this model, without an export",
         )
-    activation = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}[config.activation]
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,
         pre_norm=config.norm == "pre",
-        activation=getattr(common_spec.Activation, activation),
+        activation=getattr(common_spec.Activation, config.activation.upper()),
         alignment_layer=-1,
         alignment_heads=config.heads,
     )

@@ -18,7 +18,7 @@ from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
-_WHAT_FITS = (
+_SUPPORTED = (
     'train with model.norm = "post" and model.positions = "sinusoidal" (MarianMT), or with model.norm = "pre" and '
     'model.tie = "all" (Blenderbot); see docs/translate.md'
 )
@@ -40,10 +40,10 @@ def to_hf(trained: Trained, folder: Path) -> None:
     marian = config.norm == "post"
     if marian and config.positions == "learned":
         problem = 'model.norm = "post" with learned positions and without a norm on the embeddings'
-        raise NmtError(f"transformers has no architecture for {problem}", _WHAT_FITS)
+        raise NmtError(f"transformers has no architecture for {problem}", _SUPPORTED)
     if not marian and config.tie != "all":
         problem = f'model.norm = "pre" with model.tie = "{config.tie}"'
-        raise NmtError(f"transformers has no architecture for {problem}", _WHAT_FITS)
+        raise NmtError(f"transformers has no architecture for {problem}", _SUPPORTED)
     width = torch.arange(config.dim)
     order = torch.cat([width[0::2], width[1::2]]) if marian else width
     tensors = {name: tensor.contiguous().clone() for name, tensor in _tensors(model, config, order)}

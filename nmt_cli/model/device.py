@@ -1,8 +1,7 @@
 """The device and the precision of training. `train.precision = "auto"` is decided by a trial.
 
-A capability flag says what a processor claims. Some processors claim bf16 and then crash on an illegal instruction,
-which Python cannot catch. Others are slower with bf16. So the trial runs a few matrix products in a child process and
-compares the times.
+Some processors claim to support bf16 and then crash on an illegal instruction, which Python cannot catch. Others are
+slower with bf16. So the trial runs a few matrix products in a child process and compares the times.
 """
 
 from __future__ import annotations

@@ -16,9 +16,6 @@ from torch import Tensor, nn
 from nmt_cli.model.base import Tensors
 from nmt_cli.recipe import schema as recipe
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Scores
-
 
 def small_vector(dim: int) -> Tensor:
     return torch.empty(dim).uniform_(-(dim**-0.5), dim**-0.5)
@@ -149,10 +146,6 @@ def make_score(config: recipe.Rnn) -> Score:
         case "mlp":
             return Perceptron(dim)
     raise ValueError(f"no score {config.attention}")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# From scores to weights and contexts
 
 
 def blend(scores: Tensor, mask: Tensor, values: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:

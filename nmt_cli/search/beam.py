@@ -34,6 +34,7 @@ from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, len
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 IMPOSSIBLE = float("-inf")  # log p of a token that may not be written
+COLUMN = 64  # fast_topk arranges numbers in columns of this length
 
 
 @dataclass
@@ -157,15 +158,15 @@ def search(
             watch(Step(rows, tokens, logprobs, candidate_totals, kept[0].tolist(), [c for _, c in ended_places]))
         # 5. Sentences that are done leave the batch.
         remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
-        some_left = len(remaining) < len(active)
-        if some_left:
+        batch_shrinks = len(remaining) < len(active)
+        if batch_shrinks:
             active = [active[b] for b in remaining]
             index = torch.tensor(remaining, device=src.device, dtype=torch.long)
             kept, totals = kept[index], totals[index]
             memories = [select(memory, index) for memory in memories]
         # 6. The tokens and the states of each row move to the row of its continuation.
         written = select(extended, kept.flatten())
-        if some_left or not rows_stay:
+        if batch_shrinks or not rows_stay:
             parents = candidates.rows.flatten()[kept]
             states = [model.move(state, parents) for model, state in zip(models, states, strict=True)]
         position += 1
@@ -256,16 +257,13 @@ def _best(logp: Tensor, totals: Tensor, count: int) -> _Candidates:
     """
     vocab = logp.size(1)
     continuations = logp.add_(totals.view(-1, 1)).view(len(totals), -1)  # (B,K*V)
-    best, at = top_of(continuations, min(count, continuations.size(1)))
-    hypothesis = at // vocab
-    first_row = torch.arange(len(totals), device=at.device)[:, None] * totals.size(1)
-    return _Candidates(first_row + hypothesis, at % vocab, best - totals.gather(1, hypothesis), best)
+    best, places = fast_topk(continuations, min(count, continuations.size(1)))
+    hypothesis = places // vocab
+    first_row = torch.arange(len(totals), device=places.device)[:, None] * totals.size(1)
+    return _Candidates(first_row + hypothesis, places % vocab, best - totals.gather(1, hypothesis), best)
 
 
-COLUMN = 64
-
-
-def top_of(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def fast_topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """x.topk(k, 1), several times faster on a CPU.
 
     Each row of x (R,N) is arranged as a table whose columns have COLUMN numbers. The k largest numbers of a row lie in
@@ -279,9 +277,9 @@ def top_of(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     table = body.unflatten(1, (COLUMN, columns))
     best_columns = table.amax(1).topk(k, 1).indices  # (R,k)
     numbers = table.gather(2, best_columns[:, None].expand(-1, COLUMN, -1)).flatten(1)  # (R,COLUMN*k)
-    top, at = torch.cat([numbers, rest], 1).topk(k, 1)
-    in_table = at // k * columns + best_columns.gather(1, at % k)
-    return top, torch.where(at < numbers.size(1), in_table, at - numbers.size(1) + COLUMN * columns)
+    top, places = torch.cat([numbers, rest], 1).topk(k, 1)
+    in_table = places // k * columns + best_columns.gather(1, places % k)
+    return top, torch.where(places < numbers.size(1), in_table, places - numbers.size(1) + COLUMN * columns)
 
 
 def _sampled(logp: Tensor, totals: Tensor, draws: list[list[float]], options: SearchOptions) -> _Candidates:
@@ -295,9 +293,9 @@ def _sampled(logp: Tensor, totals: Tensor, draws: list[list[float]], options: Se
         probs, tokens = logits.softmax(1), torch.arange(vocab, device=logp.device).expand_as(logp)
     sums = probs.cumsum(1)
     # A draw is above 0, so the first token whose sum reaches draw * (the sum of all) has a probability above 0.
-    aim = torch.tensor(draws, device=logp.device).view(-1, 1) * sums[:, -1:]
-    at = torch.searchsorted(sums, aim).clamp(max=probs.size(1) - 1)  # only NaN goes beyond the end
-    token = tokens.gather(1, at)
+    thresholds = torch.tensor(draws, device=logp.device).view(-1, 1) * sums[:, -1:]
+    chosen = torch.searchsorted(sums, thresholds).clamp(max=probs.size(1) - 1)  # only NaN goes beyond the end
+    token = tokens.gather(1, chosen)
     logprobs = logp.gather(1, token).view(totals.shape)
     rows = torch.arange(len(logp), device=logp.device).view(totals.shape)
     return _Candidates(rows, token.view(totals.shape), logprobs, totals + logprobs)
@@ -318,8 +316,8 @@ def _keep(totals: Tensor, width: int) -> tuple[Tensor, Tensor]:
     places = torch.arange(totals.numel(), device=totals.device).view(totals.shape)
     if totals.size(1) <= width:
         return places, totals
-    best, at = totals.topk(width, 1)
-    return places.gather(1, at), best
+    best, chosen = totals.topk(width, 1)
+    return places.gather(1, chosen), best
 
 
 def _to_host(totals: Tensor, ended: Tensor) -> tuple[list[float], list[tuple[int, int]]]:

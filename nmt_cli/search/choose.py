@@ -45,7 +45,7 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
 def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wanted: EngineOptions) -> bool:
     """Whether CTranslate2 can do the search and the user does not want another engine.
 
-    It is an error if the user wants CTranslate2 and it cannot do the search.
+    Raises NmtError if the user wants CTranslate2 and CTranslate2 cannot do the search.
     """
     types = ("auto", *CTRANSLATE2_TYPES)
     if wanted.type not in types:

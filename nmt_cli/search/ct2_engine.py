@@ -36,6 +36,18 @@ def unsupported(options: SearchOptions) -> str:
     return ", ".join(option for option, used in in_use.items() if used)
 
 
+@contextmanager
+def _explain_missing_positions() -> Iterator[None]:
+    """Turn CTranslate2's error about positions into an NmtError. The torch engine can extend sinusoids."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "position encodings" not in str(error):
+            raise
+        message = "a given translation or prefix has more pieces than the exported model has positions"
+        raise NmtError(message, "use --engine torch") from None
+
+
 class CTranslate2Engine:
     name = "ctranslate2"
     batch_tokens = 512
@@ -60,6 +72,7 @@ class CTranslate2Engine:
         self.target_pieces = pieces_of(vocab.target)
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
 
+    @_explain_missing_positions()
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         limits = [length_limit(len(request.source), len(request.prefix), options) for request in requests]
         results = self._translate(requests, options, max(limits))
@@ -90,15 +103,14 @@ class CTranslate2Engine:
             for request, hypotheses in zip(requests, results, strict=True)
             for hypothesis in hypotheses
         ]
-        with _explain_missing_positions():
-            outputs = self.translator.translate_batch(
-                [self._source(request.source) for request, _ in pairs],
-                [[self.target_pieces[index] for index in hypothesis.ids] or None for _, hypothesis in pairs],
-                beam_size=1,
-                max_input_length=0,
-                max_decoding_length=max(len(hypothesis.ids) for _, hypothesis in pairs) + 1,
-                return_attention=True,
-            )
+        outputs = self.translator.translate_batch(
+            [self._source(request.source) for request, _ in pairs],
+            [[self.target_pieces[index] for index in hypothesis.ids] or None for _, hypothesis in pairs],
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=max(len(hypothesis.ids) for _, hypothesis in pairs) + 1,
+            return_attention=True,
+        )
         attended = []
         for (request, hypothesis), output in zip(pairs, outputs, strict=True):
             weights = np.array(output.attention[0], np.float32, ndmin=2)  # ndmin: an empty translation has no rows
@@ -111,20 +123,19 @@ class CTranslate2Engine:
         # Without a length penalty CTranslate2 stops as soon as the best hypothesis has ended, although an open one
         # could still become one of the n best. A tiny penalty prevents that and does not change the order.
         penalty = options.alpha or (1e-9 if options.n_best > 1 else 0.0)
-        with _explain_missing_positions():
-            outputs = self.translator.translate_batch(
-                [self._source(request.source) for request in requests],
-                [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
-                beam_size=options.beam,
-                patience=1 if options.beam == 1 else options.ended_to_stop(patience) / options.beam,
-                num_hypotheses=options.n_best,
-                length_penalty=penalty,
-                disable_unk=UNK in options.forbidden,
-                max_input_length=0,
-                max_decoding_length=limit - 1,  # CTranslate2 does not count EOS
-                min_decoding_length=0,
-                return_scores=True,
-            )
+        outputs = self.translator.translate_batch(
+            [self._source(request.source) for request in requests],
+            [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
+            beam_size=options.beam,
+            patience=1 if options.beam == 1 else options.ended_to_stop(patience) / options.beam,
+            num_hypotheses=options.n_best,
+            length_penalty=penalty,
+            disable_unk=UNK in options.forbidden,
+            max_input_length=0,
+            max_decoding_length=limit - 1,  # CTranslate2 does not count EOS
+            min_decoding_length=0,
+            return_scores=True,
+        )
         results = []
         for output in outputs:
             hypotheses = []
@@ -134,28 +145,16 @@ class CTranslate2Engine:
             results.append(hypotheses)
         return results
 
+    @_explain_missing_positions()
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        with _explain_missing_positions():
-            outputs = self.translator.score_batch(
-                [self._source(source) for source, _ in pairs],
-                [[self.target_pieces[index] for index in target] for _, target in pairs],
-                max_input_length=0,
-            )
+        outputs = self.translator.score_batch(
+            [self._source(source) for source, _ in pairs],
+            [[self.target_pieces[index] for index in target] for _, target in pairs],
+            max_input_length=0,
+        )
         return [
             scored_target(target, output.log_probs, alpha) for (_, target), output in zip(pairs, outputs, strict=True)
         ]
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]
-
-
-@contextmanager
-def _explain_missing_positions() -> Iterator[None]:
-    """Turn CTranslate2's error about positions into an NmtError. The torch engine computes as many as it needs."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "position encodings" not in str(error):
-            raise
-        message = "a given translation or prefix has more pieces than the exported model has positions"
-        raise NmtError(message, "use --engine torch") from None

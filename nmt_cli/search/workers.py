@@ -39,12 +39,12 @@ class Workers:
         if self.processes:
             context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
             self.pool = ProcessPoolExecutor(count, context, _start_process, (engine,))
-            others = multiprocessing.active_children()
+            children_before = multiprocessing.active_children()
             # The first job starts the processes. Start them before the threads that read and translate windows: a lock
             # that another thread holds during a fork stays locked in the child.
             with sigint_blocked():
                 self.pool.submit(int).result()
-            self.children = [child for child in multiprocessing.active_children() if child not in others]
+            self.children = [child for child in multiprocessing.active_children() if child not in children_before]
         else:
             # Two threads for each replica: one converts its results to Python objects while the other's batch is
             # translated.

@@ -60,7 +60,7 @@ OPTIONS = {
 )
 def test_result_does_not_depend_on_the_batch(name, options):
     torch.manual_seed(5)
-    vocab = 300  # large enough for the fast path of top_of
+    vocab = 300  # large enough for the fast path of fast_topk
     if name in FAMILIES:
         model = family(FAMILIES[name], vocab).eval()
     else:

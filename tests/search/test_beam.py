@@ -25,7 +25,7 @@ from torch import Tensor
 
 import nmt_cli.search.beam as search_module
 from nmt_cli.model.base import Seq2Seq
-from nmt_cli.search.beam import search, top_of
+from nmt_cli.search.beam import fast_topk, search
 from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, UNK
 
@@ -180,11 +180,11 @@ def test_forbidden_unknown_piece_leaves_its_probability_to_the_others(network):
 
 @pytest.mark.parametrize("size", [7, 64, 700, 2560, 2561, 8000, 40063])
 @pytest.mark.parametrize("k", [1, 2, 10])
-def test_top_of_equals_topk(size, k):
+def test_fast_topk_equals_topk(size, k):
     x = torch.randn(5, size, generator=torch.Generator().manual_seed(size))
     x[0, : size - k] = -math.inf
     x[1, k:] = -math.inf
-    top, at = top_of(x, min(k, size))
+    top, at = fast_topk(x, min(k, size))
     expected, _ = x.topk(min(k, size), 1)
     assert torch.equal(top, expected)
     assert torch.equal(x.gather(1, at), expected)
