@@ -110,7 +110,7 @@ def parameters_by_part(model: nn.Module) -> Counter[str]:
 
 
 def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
-    """6 operations for each weight that a token is multiplied with: 2 in the forward pass, 4 in the backward pass.
+    """A token costs 6 operations for each weight that it is multiplied with: 2 in the forward pass, 4 in the backward.
 
     Looking up embeddings is free. The products between queries, keys and values are not counted: for sentences of usual
     length they are a few percent of the total.

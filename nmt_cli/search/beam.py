@@ -202,7 +202,8 @@ def _step(
     for i, model in enumerate(models):
         logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
         logits = forbid_pad_and_bos(logits.float())
-        if penalty != 1:  # divides the positive logits of tokens already written, and multiplies the negative ones
+        # The penalty divides the positive logits of tokens already written and multiplies the negative ones.
+        if penalty != 1:
             seen = logits.gather(1, ids[:, 1:])
             logits = logits.scatter(1, ids[:, 1:], torch.where(seen < 0, seen * penalty, seen / penalty))
         if UNK in options.forbidden:
