@@ -70,7 +70,7 @@ def _options(
     pass
 
 
-# Typer's base class of command-line errors. Its module differs between versions of Typer; its place here does not.
+# Typer's base class of command-line errors. Only its subclasses have a name that every version of Typer knows.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _CLOSED_PIPE = 141  # the exit code of a program that SIGPIPE ends

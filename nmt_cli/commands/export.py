@@ -28,7 +28,6 @@ def export(
     nmt export runs/demo --to hf --out demo-hf
     """
     from nmt_cli.export.convert import export_model
-    from nmt_cli.terminal.console import messages
+    from nmt_cli.terminal.console import say
 
-    folder = export_model(model, to, out, type, force)
-    messages().print(f"written to {folder}", soft_wrap=True)
+    say(f"written to {export_model(model, to, out, type, force)}")

@@ -100,7 +100,7 @@ def inspect(
     )  # fmt: skip
     from nmt_cli.files import check_overwrite, replace_file
     from nmt_cli.recipe.load import open_recipe, parse_overrides
-    from nmt_cli.terminal.console import messages, output
+    from nmt_cli.terminal.console import output, say
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.terminal.plot import to_ascii
 
@@ -161,7 +161,7 @@ def inspect(
         typer.echo(result)
     else:
         replace_file(out, f"{result}\n")
-        messages().print(f"wrote {out}", soft_wrap=True)
+        say(f"wrote {out}")
 
 
 def _check_options(view: str, form: str, options: dict[str, object]) -> None:

@@ -41,7 +41,7 @@ def ladder(
     from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
     from nmt_cli.recipe.help import first_comment
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
-    from nmt_cli.terminal.console import messages, output, stages
+    from nmt_cli.terminal.console import messages, output, say, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
     from nmt_cli.training.screen import TrainingScreen
@@ -66,7 +66,7 @@ def ladder(
 
     for number, (name, recipe) in enumerate(zip(names, recipes, strict=True), 1):
         heading = f"\nrung {number} of {len(names)}, {recipe.name}: {first_comment(find_recipe(name))}"
-        messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal's own wrapping cuts words
+        messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal itself would wrap inside words
         with TrainingScreen(recipe, summarize=False) as screen:
             result = train(recipe, force=force, watch=screen.watch)
         if result.signal:
@@ -78,4 +78,4 @@ def ladder(
             measured.append(measure(recipe, lines))
     console = output()
     console.print(show(measured, sentence, console.width, ink_of(console, ascii_only)))
-    messages().print(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}", soft_wrap=True)
+    say(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}")

@@ -47,7 +47,7 @@ def prepare(
     """
     from nmt_cli.data.request import prepare_recipe
     from nmt_cli.recipe.load import parse_overrides
-    from nmt_cli.terminal.console import messages, output, stages
+    from nmt_cli.terminal.console import output, say, stages
 
     loaded = prepare_recipe(
         recipe,
@@ -79,9 +79,7 @@ def prepare(
         report = nmt_cli.prepare(loaded, force=force, show=show)
     folder = loaded.prepared_folder
     if report is None:
-        messages().print(
-            f"{folder} is up to date: the corpora and settings are the same. Nothing to do.", soft_wrap=True
-        )
+        say(f"{folder} is up to date: the corpora and settings are the same. Nothing to do.")
         return
     output().print(show_report(report))
-    messages().print(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}", soft_wrap=True)
+    say(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}")
