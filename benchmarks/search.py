@@ -40,7 +40,7 @@ from nmt_cli.search.contract import SearchOptions, length_limit
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.training.malloc import keep_freed_memory
+from nmt_cli.training.session import keep_freed_memory
 
 PIECES = 8000
 

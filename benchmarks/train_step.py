@@ -40,7 +40,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.malloc import keep_freed_memory
+from nmt_cli.training.session import keep_freed_memory
 
 MULTI30K = Path(__file__).resolve().parents[2] / "shared/data/multi30k"
 PIECES = 8000

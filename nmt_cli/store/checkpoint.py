@@ -38,20 +38,20 @@ class State:
     """How far a training has come, apart from tensors: state.json of a checkpoint."""
 
     step: int = 0
-    position: Position = field(default_factory=Position)  # in the training data
+    position: Position = field(default_factory=Position)  # place in the training data
     tokens: int = 0
     source_tokens: int = 0
-    seconds: float = 0.0  # of training over all sessions
-    best_value: float | None = None  # of the metric
-    best_measure: str = ""  # what best_value was measured by (training/validation.py)
+    seconds: float = 0.0  # duration of all sessions together
+    best_value: float | None = None  # best value of the metric so far
+    best_measure: str = ""  # metric, lines and beam of best_value (validation.measure_name)
     best_step: int = 0
     validations_since_best: int = 0
-    validated_steps: list[int] = field(default_factory=list)  # of the checkpoints that were validated, oldest first
-    last_validation_seconds: float = 0.0  # on the clock of `seconds`
+    validated_steps: list[int] = field(default_factory=list)  # steps of validated checkpoints, oldest first
+    last_validation_seconds: float = 0.0  # value of `seconds` at the last validation
     skipped: int = 0  # updates with a non-finite loss or gradient
     splits: int = 1  # parts that a micro-batch is computed in, after memory ran out
     scaler: dict[str, float] = field(default_factory=dict)  # state of torch.amp.GradScaler, with fp16
-    processes: int = 0  # that shared the batches last
+    processes: int = 0  # number of processes in the last session
     precision: str = ""
     data: str = ""  # fingerprint of the prepared data
     origin: str = ""  # the model that --from named

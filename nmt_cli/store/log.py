@@ -1,6 +1,6 @@
 """RUN/log.jsonl: one JSON object per line, one dataclass here per kind of line. docs/log.md describes every field.
 
-Everybody who reads or writes the log goes through this module. It does not import torch.
+All code that reads or writes the log uses this module. It does not import torch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Valid:
 
     kind: ClassVar[str] = "valid"
     step: Annotated[int, "updates made so far"]
-    value: Annotated[float, "what `train.metric` selects by, higher is better; the step if there are no lines"]
+    value: Annotated[float, "value of `train.metric`, higher is better (a loss is negated); the step without lines"]
     loss: Annotated[float | None, "mean negative log-likelihood of a target token, in nats"]
     ppl: Annotated[float | None, "perplexity, exp(loss)"]
     bleu: Annotated[float | None, "BLEU, from 0 to 100"]
@@ -109,7 +109,6 @@ _BY_NAME = {kind.kind: kind for kind in KINDS}
 
 
 def to_table(entry: Entry) -> dict[str, Any]:
-    """The JSON object of an entry."""
     return {"kind": entry.kind, **asdict(entry)}
 
 

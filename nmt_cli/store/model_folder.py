@@ -1,4 +1,4 @@
-"""RUN/model as `nmt translate` and `nmt export` see it: everything but the weights, without importing torch.
+"""RUN/model without its weights. This module does not import torch, so `nmt translate` starts fast.
 
 model/
   model.safetensors    weights
@@ -27,7 +27,7 @@ CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int
 
 
 class ModelFiles:
-    """The file names of a model, once."""
+    """All file names of a model folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

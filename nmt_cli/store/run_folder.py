@@ -1,4 +1,4 @@
-"""Every file name of a training run, once. This module reads no file and does not import torch.
+"""All file names of a training run. This module reads no file and does not import torch.
 
 RUN/recipe.toml                  the resolved recipe
 RUN/vocab/                       the vocabulary of the prepared data

@@ -1,4 +1,4 @@
-"""What a training has cost so far, and when that is enough: the clock, FLOPs, memory, and the limits of the recipe."""
+"""The cost of a training so far (time, FLOPs, memory), and the limits of the recipe that end the training."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Budget:
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Of this process."""
+    """The peak memory of this process, in MiB."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     import resource  # Windows lacks this module

@@ -39,7 +39,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # on this machine
-    store: dist.Store | None = field(default=None, compare=False)  # torchrun's; it survives restarts of the processes
+    store: dist.Store | None = field(default=None, compare=False)  # of torchrun; survives restarts of the processes
 
     @property
     def leader(self) -> bool:

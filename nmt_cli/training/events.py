@@ -1,4 +1,4 @@
-"""What a training session tells its watcher: the entries of the log, and events that only the screen shows."""
+"""The events of a training session: the entries of the log, and further events that only the screen shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Step:
 
     step: int
     epoch: float
-    loss: float  # mean of a target token, in nats
+    loss: float  # mean loss of a target token, in nats
 
 
 @dataclass(frozen=True)

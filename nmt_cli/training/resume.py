@@ -1,4 +1,4 @@
-"""What a session starts from, and what may differ between two sessions of a run."""
+"""Checks before a session: the prepared data, the model of --from, and settings that must not change within a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "
 
 
 def data_fingerprint(recipe: Recipe) -> str:
-    """The fingerprint of the prepared data. An error if there are none."""
+    """The fingerprint of the prepared data. Missing data are an error."""
     meta = recipe.prepared_folder / "meta.json"
     if not meta.is_file():
         raise NmtError(
@@ -31,7 +31,7 @@ def data_fingerprint(recipe: Recipe) -> str:
 
 
 def as_prepared(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """The recipe with the [vocab] table of the prepared data, and a note for each key that is ignored for it."""
+    """The recipe with the [vocab] table of the prepared data, and a note for each key of the recipe that is ignored."""
     path = recipe.prepared_folder / "recipe.toml"
     if not path.is_file():
         return recipe, []

@@ -1,4 +1,4 @@
-"""What a person sees of `nmt train`: a line that changes on a terminal, plain lines elsewhere, a summary at the end."""
+"""The messages of `nmt train`: a line that changes on a terminal, plain lines elsewhere, a summary at the end."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""`nmt train` leads here: `train` starts the processes, `_session` is what each of them does.
+"""`nmt train` calls `train`, which starts the processes. `_session` is the work of each process.
 
 The order of a session is: check and read everything, then write. An error therefore leaves an existing run as it was.
 """
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,14 +28,15 @@ from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training import distributed
 from nmt_cli.training.distributed import World
 from nmt_cli.training.events import Watch
-from nmt_cli.training.malloc import keep_freed_memory
 from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
 from nmt_cli.training.trainer import Trainer
 
-# A model this wide keeps several threads busy; a narrower one trains faster in processes (docs/performance.md).
+# A model of at least this width keeps several threads busy. The operations of a narrower model are too short for that,
+# so the model trains faster in several processes (docs/performance.md).
 _WIDE = 512
-_TOKENS_PER_PROCESS = 2048  # of a batch, at least
+_TOKENS_PER_PROCESS = 2048  # the smallest share of a batch that is worth a process
 _OTHER = "another nmt train"
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,26 @@ def train(
 
 
 def local_processes(recipe: Recipe, threads: int) -> int:
-    """How many processes share the work of this many threads of a CPU.
-
-    The operations of a narrow model are short. Threads wait for each other after each operation, hundreds of times in
-    an update; processes wait a few times. A wide model keeps threads busy, and one process holds its weights only once.
-    """
+    """The number of processes that share the work of this many threads of a CPU."""
     wanted = recipe.train.processes
     if not wanted and recipe.model.dim < _WIDE:
         most = recipe.train.batch_tokens * recipe.train.accumulate // _TOKENS_PER_PROCESS
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
+
+
+def keep_freed_memory() -> bool:
+    """Let malloc keep freed memory for the next training step, which is faster on a CPU (docs/performance.md).
+
+    Returns whether the C library supports that.
+    By default glibc returns the pages of large tensors to the kernel as soon as they are freed, and the kernel zeroes
+    them when they are used again, thousands of times in a step. Other C libraries and systems have no such setting.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # The mallopt of musl does nothing and returns 0.
+    return mallopt is not None and bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def _session(

@@ -39,7 +39,7 @@ class Update:
 
 
 class Updater:
-    """Changes the weights of a model. `state` holds what a checkpoint must remember of that."""
+    """Changes the weights of a model. `state` holds the numbers that a checkpoint must save."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Updater:
                     for part in batch.parts(self.state.splits):
                         sums += self.backward(part, 1.0 / tokens)
                 return sums
-            except RuntimeError as error:  # torch.OutOfMemoryError is one
+            except RuntimeError as error:  # torch.OutOfMemoryError is a RuntimeError
                 if not out_of_memory(error):
                     raise
             self.split_more(max(len(batch.src) for batch, _ in batches))
@@ -123,7 +123,7 @@ class Updater:
         return src, tgt_in, tgt_out
 
     def split_more(self, rows: int) -> None:
-        """Compute micro-batches, whose largest has this many rows, in twice as many parts from now on."""
+        """Compute micro-batches in twice as many parts from now on. The largest micro-batch has `rows` rows."""
         self.model.zero_grad()
         if self.state.splits >= rows:
             raise NmtError(
@@ -138,7 +138,7 @@ class Updater:
         )
 
     def is_finite(self, loss: float, norm: float) -> bool:
-        """May this update be applied? Counts and notes the updates that may not."""
+        """Whether this update may be applied. An update that may not be applied is counted and noted."""
         if math.isfinite(loss) and math.isfinite(norm):
             self.skipped_in_a_row = 0
             return True

@@ -43,7 +43,7 @@ from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.step import Loss, Update, Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
-SKIPPED_IN_A_ROW = 10  # updates that end the training
+SKIPPED_IN_A_ROW = 10  # this many skipped updates in a row end the training
 
 
 class StopRequest:
@@ -77,9 +77,9 @@ class Window:
 
     loss: float = 0.0
     nll: float = 0.0
-    tokens: int = 0  # of the target, over all processes
-    cells: int = 0  # of both sides, with padding
-    filled_cells: int = 0  # without padding
+    tokens: int = 0  # target tokens of all processes
+    cells: int = 0  # cells of the batches of both sides, padding included
+    filled_cells: int = 0  # the same without padding
     gradient_norm: float = 0.0
     updates: int = 0
 
@@ -102,10 +102,10 @@ class Trainer:
         start_from: Path | None,
         watch: Watch | None,
     ) -> None:
-        """`recipe` is that of the prepared data (resume.as_prepared). `start_from` is the model of --from."""
+        """`recipe` has the [vocab] table of the prepared data (as_prepared). `start_from` is the model of --from."""
         self.recipe, self.settings, self.world = recipe, recipe.train, world
         self.run = RunFolder(recipe.run_folder)
-        self.keep = max(self.settings.keep, self.settings.average)  # of the last validated checkpoints
+        self.keep = max(self.settings.keep, self.settings.average)  # number of validated checkpoints to keep
         self.watch: Watch = watch if watch and world.leader else lambda event: None
         self.log: LogWriter | None = None
         self.resumed = resume_from is not None
@@ -153,7 +153,7 @@ class Trainer:
                 self.updater.moving_average[name].copy_(tensor)
 
         self.budget = Budget(self.settings, self.state, self.model)
-        self.budget_used = 0.0  # before the last update
+        self.budget_used = 0.0  # share of the budget before the last update
         self.stop_request = StopRequest(lambda: self.watch(Stopping()))
         self.stop_signal = 0  # the signal that all processes stop for after the same update
         self.window, self.window_began = Window(), self.budget.seconds()
@@ -222,7 +222,7 @@ class Trainer:
         seeds = [mix_seeds(settings.seed, step, rank, number) for number in range(len(parts))]
         batches = [(part.read(), seed) for part, seed in zip(parts, seeds, strict=True) if len(part.numbers)]
 
-        # 2. What all processes must agree on.
+        # 2. The facts that all processes must agree on.
         facts = self.shared_facts([batch for batch, _ in batches])
         tokens, source_tokens, cells = (int(fact) for fact in facts[:3])
         validation_due, self.budget.share_of_minutes, stop = facts[3:]
@@ -345,7 +345,7 @@ class Trainer:
         self.emit(Average(**{**vars(entry), "best": best}, checkpoints=names))
         if best:
             self.save_model(mean, entry)
-            self.state.best_value = entry.value  # to be beaten, if the run is continued
+            self.state.best_value = entry.value  # a continued run must beat this value
 
     def export(self) -> None:
         """Write the model for CTranslate2 too, if CTranslate2 knows its architecture."""
@@ -401,7 +401,7 @@ class Trainer:
         self.emit(Note(self.state.step, text))
 
     def tell(self, notes: Iterable[str]) -> None:
-        """What the reader should know before the first update."""
+        """Note everything that the reader should know before the first update."""
         for text in notes:
             self.note(text)
         if self.valid is not None and self.valid.left_out:

@@ -1,4 +1,4 @@
-"""How good a model is while it trains: its loss on the validation lines, and BLEU and chrF of its translations."""
+"""The quality of a model during training: its loss on the validation lines, and BLEU and chrF of its translations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Validation:
 
     @staticmethod
     def load(recipe: Recipe, vocab: Vocab, split: str = "valid") -> Validation | None:
-        """The lines of prepared data. None if there are no usable ones."""
+        """The validation lines of prepared data. None if no line is usable."""
         folder = recipe.prepared_folder
         if not (folder / f"{split}.source.ids").is_file():
             return None
@@ -128,7 +128,7 @@ def is_better(entry: Valid, best_value: float | None) -> bool:
 
 
 def measure_name(settings: Train) -> str:
-    """What values are measured by. Only values with the same measure can be compared."""
+    """The metric, lines and beam of a validation. Only values with the same measure can be compared."""
     beam = f", beam {settings.valid_beam}" if settings.metric != "loss" else ""  # a loss needs no search
     return f"{settings.metric} of {f'{settings.valid_lines:,}' if settings.valid_lines else 'all'} lines{beam}"
 
@@ -137,23 +137,23 @@ def measure_name(settings: Train) -> str:
 def evaluating(model: nn.Module, weights: dict[str, Tensor] | None) -> Iterator[None]:
     """The model in evaluation mode, with other weights in place of its own if any are given."""
     model.eval()
-    own = model.state_dict()
+    current = model.state_dict()
     if weights is not None:
-        _swap(own, weights)
+        _swap(current, weights)
     try:
         yield
     finally:
         if weights is not None:
-            _swap(own, weights)
+            _swap(current, weights)
         model.train()
 
 
-def _swap(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+def _swap(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """Exchange the content of two sets of weights, in place and one tensor at a time."""
-    for name, tensor in ours.items():
+    for name, tensor in one.items():
         copy = tensor.clone()
-        tensor.copy_(theirs[name])
-        theirs[name].copy_(copy)
+        tensor.copy_(other[name])
+        other[name].copy_(copy)
 
 
 def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:

@@ -76,7 +76,7 @@ def test_the_last_update_of_a_schedule_has_a_rate_above_0(train_toy):
     assert rates == pytest.approx([1e-3 * (1 - step / 10) for step in range(10)])
 
 
-def test_validation_by_minutes(train_toy, slow_clock):
+def test_a_validation_is_due_after_valid_minutes(train_toy, slow_clock):
     slow_clock(20.0)
     _, events = train_toy("train.valid_every=1000", "train.valid_minutes=2", "train.steps=20")
     validated = [event.step for event in events if isinstance(event, Valid)]

@@ -56,7 +56,7 @@ def plain_consistency(features, weight, targets, eps, kind, alpha):
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1, 0.5])
-def test_formula(eps):
+def test_the_smoothed_loss_is_the_formula_of_label_smoothing(eps):
     features, weight, targets = case(3, 4)
     loss, nll = smoothed_loss(features, weight, targets, eps)
     log_p = log_softmax(features.detach().numpy() @ weight.detach().numpy().T)
@@ -73,7 +73,7 @@ def test_formula(eps):
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (20,), (5, 7)])
-def test_equals_torch_with_its_gradient(shape, eps):
+def test_the_smoothed_loss_and_its_gradient_equal_those_of_torch(shape, eps):
     features, weight, targets = case(*shape, seed=1)
     ours, nll = smoothed_loss(features, weight, targets, eps)
     logits, flat = (features @ weight.T).flatten(0, -2), targets.flatten()
@@ -89,13 +89,13 @@ def test_equals_torch_with_its_gradient(shape, eps):
         torch.testing.assert_close(mine, other)
 
 
-def test_gradcheck():
+def test_the_gradient_of_the_smoothed_loss_is_that_of_finite_differences():
     features, weight, targets = case(5, seed=2)
     assert torch.autograd.gradcheck(lambda f, w: smoothed_loss(f, w, targets, 0.1)[0], (features, weight))
 
 
 @pytest.mark.parametrize("kind", ["rdrop", "simcut"])
-def test_consistency(kind):
+def test_the_consistency_loss_and_its_gradient_equal_those_of_torch(kind):
     features, weight, targets = case(4, 3, passes=2, seed=3)
     ours, nll = consistency_loss(features, weight, targets, 0.1, kind, 3.0)
     theirs = plain_consistency(features, weight, targets, 0.1, kind, 3.0)
@@ -109,7 +109,7 @@ def test_consistency(kind):
 
 
 @pytest.mark.parametrize("kind", ["rdrop", "simcut"])
-def test_equal_passes_cost_nothing_extra(kind):
+def test_equal_passes_add_no_consistency_loss(kind):
     """Without noise there is nothing to draw together: the loss is that of one pass, and so is the gradient."""
     features, weight, targets = case(6, seed=4)
     twice = torch.stack([features, features])
@@ -134,7 +134,7 @@ def test_large_logits_are_finite(size):
     ).all()
 
 
-def test_a_batch_of_padding_is_zero():
+def test_the_loss_of_a_batch_of_padding_is_zero():
     features, weight, targets = case(4)
     loss, nll = smoothed_loss(features, weight, torch.full_like(targets, PAD), 0.1)
     assert loss.item() == nll.item() == 0
@@ -148,7 +148,7 @@ def test_the_graph_can_be_used_twice():
     torch.testing.assert_close(torch.autograd.grad(2 * loss, weight)[0], first)
 
 
-def test_no_gradient_is_made_without_need(monkeypatch):
+def test_no_gradient_is_computed_without_need(monkeypatch):
     features, weight, targets = case(7, seed=7)
     with torch.no_grad():
         loss, _ = smoothed_loss(features, weight, targets, 0.1)
@@ -243,7 +243,7 @@ OTHERS = [
     ("consistency", "config"),
     [("none", None), ("rdrop", None), ("simcut", None), *(("simcut", config) for config in OTHERS)],
 )
-def test_micro_batches_add_up(consistency, config):
+def test_the_losses_of_micro_batches_add_up(consistency, config):
     """One batch of six rows, or three of two with less padding: the same sums, the same gradient."""
     module = training_loss(model=config, consistency=consistency, cutoff=0.0)
     src, tgt_in, tgt_out = batch()
@@ -281,7 +281,7 @@ def test_simcut_first_pass_sees_everything():
     assert module(*batch())[0] > training_loss()(*batch())[0]
 
 
-def test_kept_spares_the_marks():
+def test_simcut_always_keeps_bos_and_eos():
     ids = torch.randint(0, 12, (100, 100), generator=torch.Generator().manual_seed(0))
     mask = kept(ids, 0.25)
     assert mask[(ids == BOS) | (ids == EOS)].all()

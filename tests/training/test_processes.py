@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, w
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
 from nmt_cli.store.log import Start, Valid, read_log
 from nmt_cli.store.run_folder import RunFolder
-from nmt_cli.training.session import local_processes
+from nmt_cli.training.session import keep_freed_memory, local_processes
 
 
 def torchrun(tmp_path: Path, processes: int, *args: object, restarts: int = 0, env: dict[str, str] | None = None):
@@ -143,3 +144,7 @@ if os.environ.get("RANK") == "1":
     (tmp_path / "sitecustomize.py").unlink()
     assert torchrun(tmp_path, 2, toy, "--out", "whole").returncode == 0
     assert weights_hash(run.path) == weights_hash(tmp_path / "whole")
+
+
+def test_keep_freed_memory_works_with_glibc():
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
