@@ -28,7 +28,7 @@ class Start:
     run: Annotated[str, "folder of the run, as the command named it"]
     family: Annotated[str, "`model.family` of the recipe"]
     parameters: Annotated[int, "number of trained weights"]
-    pairs: Annotated[int, "training pairs in use, without those that are too long"]
+    pairs: Annotated[int, "training pairs in use; pairs that are too long are left out"]
     valid_lines: Annotated[int, "validation lines in use; 0 if there are none"]
     device: Annotated[str, "`cpu`, `cuda` or `mps`"]
     precision: Annotated[str, "`fp32`, `bf16` or `fp16`"]

@@ -40,7 +40,7 @@ class Budget:
             f"{settings.tokens:,} tokens": (state.tokens, settings.tokens),
             f"{settings.flops:.3g} FLOPs": (self.flops(), settings.flops),
         }
-        used = {name: spent / limit for name, (spent, limit) in limits.items() if limit}
+        used = {name: amount / limit for name, (amount, limit) in limits.items() if limit}
         return {**used, f"{settings.minutes:g} minutes": self.share_of_minutes}
 
     def used(self, epochs: float) -> float:

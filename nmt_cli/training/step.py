@@ -67,7 +67,7 @@ class Updater:
     def update(self, batches: list[tuple[Batch, int]], tokens: int, rate: float) -> Update:
         """Make one update from this process's micro-batches. Each comes with the seed of its dropout.
 
-        `tokens` counts the target tokens of all processes: the gradient is that of the mean loss over them.
+        `tokens` is the number of target tokens in all processes. The loss is the mean over these tokens.
         """
         # 1. This process's part of the gradient, then the sum over all processes.
         sums = self.gradients(batches, tokens)

@@ -1,4 +1,4 @@
-"""log.jsonl: what is written is read again, and docs/log.md describes it."""
+"""log.jsonl: entries are read as they were written, and docs/log.md describes all fields."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_the_consistency_loss_and_its_gradient_equal_those_of_torch(kind):
 
 @pytest.mark.parametrize("kind", ["rdrop", "simcut"])
 def test_equal_passes_add_no_consistency_loss(kind):
-    """Without noise there is nothing to draw together: the loss is that of one pass, and so is the gradient."""
+    """Without noise both passes are equal. Loss and gradient then equal the loss and gradient of one pass."""
     features, weight, targets = case(6, seed=4)
     twice = torch.stack([features, features])
     ours, _ = consistency_loss(twice, weight, targets, 0.1, kind, 5.0)
@@ -273,8 +273,8 @@ def test_consistency_needs_noise_and_training(consistency):
     torch.testing.assert_close(noisy.eval()(*batch()), plain.eval()(*batch()))
 
 
-def test_simcut_first_pass_sees_everything():
-    """With the cutoff alone as noise, CE is that of the clean pass, and the KL sees the zeroed tokens."""
+def test_the_first_pass_of_simcut_keeps_all_tokens():
+    """The cutoff is the only noise. The cross-entropy uses the clean pass, and the KL term uses both passes."""
     module = training_loss(consistency="simcut", cutoff=0.5, consistency_weight=0.0)
     torch.testing.assert_close(module(*batch())[:2], training_loss()(*batch())[:2])
     module.config = dataclasses.replace(module.config, consistency_weight=3.0)

@@ -37,10 +37,10 @@ def test_muon_steps_along_every_direction_alike(shape):
     left, _, right = torch.linalg.svd(torch.randn(3, *shape, generator=generator), full_matrices=False)
     for scale in (1e-9, 1.0, 1e6):
         values = torch.logspace(-1.6, 0, min(shape))
-        found = orthogonal(scale * (left * values) @ right)
-        values = torch.linalg.diagonal(left.mT @ found @ right.mT)
+        result = orthogonal(scale * (left * values) @ right)
+        values = torch.linalg.diagonal(left.mT @ result @ right.mT)
         assert values.min() > 0.7 and values.max() < 1.3
-        torch.testing.assert_close(left * values[:, None] @ right, found, atol=1e-4, rtol=0)
+        torch.testing.assert_close(left * values[:, None] @ right, result, atol=1e-4, rtol=0)
     assert not orthogonal(torch.zeros(1, *shape)).any()
 
 

@@ -55,15 +55,15 @@ def test_a_run_leaves_the_files_that_the_readme_lists(nmt, toy, tmp_path):
 
 def test_another_run_folder_has_the_same_data(nmt, toy, prepared, tmp_path):
     """--out names the folder that training writes to."""
-    own = tmp_path / "own.toml"
-    own.write_text(toy.read_text().replace(f'prepared = "{prepared}/data"\n', ""))
-    result = nmt("prepare", own)
-    assert result.code == 0 and f"next: nmt train {own}" in result.err
-    for name, out in ((own, "one"), (own, "one"), ("one", "two")):
+    recipe = tmp_path / "own.toml"
+    recipe.write_text(toy.read_text().replace(f'prepared = "{prepared}/data"\n', ""))
+    result = nmt("prepare", recipe)
+    assert result.code == 0 and f"next: nmt train {recipe}" in result.err
+    for name, out in ((recipe, "one"), (recipe, "one"), ("one", "two")):
         result = nmt("train", name, "--out", out, *sets("train.steps=3"))
         assert result.code == 0, result.err
     assert load_recipe(tmp_path / "two/recipe.toml").prepared_folder == tmp_path / "data/own"
-    result = nmt("prepare", own, "--out", "elsewhere")
+    result = nmt("prepare", recipe, "--out", "elsewhere")
     assert "next: nmt train elsewhere" in result.err
 
 
@@ -167,7 +167,7 @@ def test_lines_longer_than_learned_positions_are_left_out(nmt, toy, tmp_path):
 
 
 def test_dry_run_writes_nothing(nmt, toy, tmp_path):
-    """The plan shows the size of the prepared vocabulary, not that of the recipe."""
+    """The plan shows the vocabulary size of the prepared data, not the size in the recipe."""
     before = sorted(tmp_path.rglob("*"))
     result = nmt("train", toy, "--dry-run", *sets("vocab.size=8000"))
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before

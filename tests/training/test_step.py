@@ -182,35 +182,35 @@ def test_moving_average_follows_its_formula(prepared):
     average = updates.updater.moving_average
     for name, tensor in average.items():
         torch.testing.assert_close(tensor.double(), expected[name], atol=1e-6, rtol=0)
-    own = {name: tensor.clone() for name, tensor in updates.model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in updates.model.state_dict().items()}
     with evaluating(updates.model, average):
         for name, tensor in updates.model.state_dict().items():
             torch.testing.assert_close(tensor.double(), expected[name], atol=1e-6, rtol=0)
-    assert all(torch.equal(own[name], tensor) for name, tensor in updates.model.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in updates.model.state_dict().items())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# fp16: torch.amp.GradScaler on the CPU; no GPU was at hand
+# fp16 with torch.amp.GradScaler, on the CPU
 
 
 @pytest.fixture
 def autocast_off(monkeypatch):
-    """fp32 arithmetic with the scale of fp16: the bookkeeping alone."""
+    """Compute in fp32, but with the loss scale of fp16."""
     monkeypatch.setattr(Compute, "autocast", lambda self: nullcontext())
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_the_scale_of_fp16_does_not_change_the_weights(prepared, autocast_off, optimizer):
-    """Also in the update that doubles the scale, after 2000 good ones."""
-    found = {}
+    """The second update is the 2000th without an overflow, and doubles the scale."""
+    results = {}
     for precision in ("fp32", "fp16"):
         updates = Updates(prepared, Train(optimizer=optimizer), precision=precision)
         if precision == "fp16":
             updates.updater.scaler.load_state_dict({**updates.updater.scaler.state_dict(), "_growth_tracker": 1998})
         norms = [updates.update().gradient_norm for _ in range(3)]
-        found[precision] = updates.weights(), norms
-    torch.testing.assert_close(found["fp16"][0], found["fp32"][0], atol=1e-5, rtol=0)
-    assert found["fp16"][1] == pytest.approx(found["fp32"][1], rel=1e-3)
+        results[precision] = updates.weights(), norms
+    torch.testing.assert_close(results["fp16"][0], results["fp32"][0], atol=1e-5, rtol=0)
+    assert results["fp16"][1] == pytest.approx(results["fp32"][1], rel=1e-3)
     assert updates.state.scaler["scale"] == 2.0**17
 
 
