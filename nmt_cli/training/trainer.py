@@ -241,7 +241,10 @@ class Trainer:
         return bool(validation_due) or step % settings.valid_every == 0
 
     def shared_facts(self, batches: list[Batch]) -> list[float]:
-        """Sums over all processes. Only the leader's clock counts, so the others add 0."""
+        """Target tokens, source tokens, cells, whether train.valid_minutes are over, share of minutes, whether to stop.
+
+        Each fact is a sum over all processes. Only the leader's clock counts, so the others add 0.
+        """
         settings, leader = self.settings, self.world.leader
         since_validation = self.budget.seconds() - self.state.last_validation_seconds
         facts: list[float] = [
