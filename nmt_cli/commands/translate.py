@@ -104,8 +104,7 @@ def translate(
     render = renderer(form, align, tokens, score_only)
     translator = load(model, engine=engine, device=device, type=type, workers=workers, ensemble=ensemble or ())
     with open_output(out, force) as stream, translator:
-        run = translator.score_rows if score_only else translator.translate_rows
-        translations = run(rows, **options)
+        translations = translator.run(rows, options, score_only)
         with reporting(stream, files, shard is not None) as report:
             for translation in translations:
                 stream.write(render(translation))

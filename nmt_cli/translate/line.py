@@ -1,4 +1,4 @@
-"""What happens to one line: split, translate, check, repair.
+"""Translate one line: split, translate, check, repair.
 
 A line is a program: a generator that yields requests to the engine, is sent their hypotheses, and returns the result.
 So the steps of a line read from top to bottom, although thousands of lines are translated at once: `together` runs many

@@ -1,4 +1,4 @@
-"""Options of `nmt translate` and of Translator.translate: what they mean for a model, and which ones go together."""
+"""Options of `nmt translate` and of Translator.translate: their defaults for a model, and checks of combinations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TranslateOptions(TypedDict, total=False):
     temperature: float  # with sample: below 1 is sharper
     top_k: int  # with sample: draw from the k most probable pieces; 0: all
     top_p: float  # with sample: draw from the fewest pieces whose probabilities reach this sum
-    seed: int  # with sample
+    seed: int  # with sample: the random seed
     align: bool  # word alignments, from attention
     tokens: bool  # the log probability of each piece
     glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}

@@ -22,7 +22,7 @@ from nmt_cli.text.words import UNSPACED
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _W = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
 _URL = rf"[^\s<>\"'{{}}()“”„‟«»‹›‘’…{UNSPACED}\u3000-\u303f\uff00-\uffef]"
-# What is copied letter by letter. benchmarks/protect.py measures what each rule brings.
+# Text of these kinds is copied letter by letter. benchmarks/protect.py measures how much each rule saves.
 RULES = {
     "address": rf"""(?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )
         (?: {_URL} | \( {_URL}* \) )* (?: (?![.,;:!?\]]) {_URL} | \( {_URL}* \) )""",

@@ -81,9 +81,10 @@ class Translator:
         """Translate one line, a list of lines, or any other iterable of lines.
 
         One line gives one Translation, a list gives a list, another iterable gives an iterator: lazily and in order. A
-        thread reads the iterable ahead. `prefix` has for each line the text that its translation must begin with.
+        thread reads the iterable ahead. Python cannot exit while this thread waits for a line.
+        `prefix` has for each line the text that its translation must begin with.
         """
-        return _like(lines, self.translate_rows(_rows(lines, prefix), **options))
+        return _like(lines, self.run(_rows(lines, prefix), options))
 
     @overload
     def score(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -101,18 +102,15 @@ class Translator:
         self, sources: str | Iterable[str], targets: str | Iterable[str], *, alpha: float | None = None
     ) -> Translation | list[Translation] | Iterator[Translation]:
         """Score given translations. The result has the same form as that of `translate`."""
-        return _like(sources, self.score_rows(_rows(sources, targets), alpha=alpha))
+        return _like(sources, self.run(_rows(sources, targets), {"alpha": alpha}, score_only=True))
 
-    def translate_rows(self, blocks: Iterable[list[Row]], **options: Unpack[TranslateOptions]) -> Iterator[Translation]:
-        """Translate blocks of numbered rows, lazily and in order. The engine starts before this function returns."""
-        return _stream(self._start(options).translate, blocks)
+    def run(
+        self, blocks: Iterable[list[Row]], options: TranslateOptions, score_only: bool = False
+    ) -> Iterator[Translation]:
+        """Translate or score blocks of numbered rows, lazily and in order.
 
-    def score_rows(self, blocks: Iterable[list[Row]], **options: Unpack[TranslateOptions]) -> Iterator[Translation]:
-        """Score the given translations of blocks of rows, lazily and in order."""
-        return _stream(self._start(options).score, blocks)
-
-    def _start(self, options: TranslateOptions) -> WindowTranslator:
-        """Start the engine that can do what the options ask for. Each engine starts once."""
+        The engine that can do what the options ask for starts before this function returns. Each engine starts once.
+        """
         search, vocab = search_options(self.models, options), self.models[0].vocab
         terms = options.get("glossary")
         glossary = make_glossary(terms, vocab.normalization) if terms else None
@@ -133,7 +131,8 @@ class Translator:
             options.get("tokens", False),
             glossary,
         )
-        return WindowTranslator(workers, vocab, settings)
+        window = WindowTranslator(workers, vocab, settings)
+        return _stream(window.score if score_only else window.translate, blocks)
 
     def close(self) -> None:
         """End the workers. A later call starts them again."""

@@ -125,8 +125,8 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
         def __exit__(self, *error):
             pass
 
-        def translate_rows(self, blocks, **options):
-            passed.update(options)
+        def run(self, blocks, options, score_only):
+            passed.update(options, score_only=score_only)
             return iter(())
 
     def record(path, **options):
@@ -143,7 +143,7 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     app(["translate", str(model), os.devnull, *map(str, words), *flags, *texts], standalone_mode=False)
     assert passed == {
         **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
-        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")]},
+        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False},
         **search,
         **engine,
     }
