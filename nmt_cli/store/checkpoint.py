@@ -177,6 +177,8 @@ def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], p
     parameters = dict(model.named_parameters())
     for key, tensor in load_tensors(path).items():
         kind, _, name = key.partition("/")
+        if name not in parameters:
+            raise NmtError(f"{path} belongs to another model: {name}", "start a new run with --out or --force")
         # Adam's step counts stay on the CPU unless its kernel is fused; the fused kernel needs them beside the weights.
         parameter = parameters[name]
         owners[id(parameter)].state[parameter][kind] = tensor.to(parameter.device)
