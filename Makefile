@@ -16,7 +16,7 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 	@echo "demo/ is the corpus, data/demo the prepared data, runs/demo/model the model. To try next:"
 	@echo "  echo 'The cat is in the garden.' | $(BIN)/nmt translate runs/demo"
 	@echo "  $(BIN)/nmt inspect runs/demo                # what the model is"
-	@echo "  $(BIN)/nmt train demo --minutes 3           # go on with it"
+	@echo "  $(BIN)/nmt train demo --minutes 3           # train it further"
 	@echo "  $(BIN)/nmt recipes                          # other experiments"
 	@echo "  $(BIN)/nmt prepare --help                   # your own files"
 
@@ -36,7 +36,7 @@ bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
 clean:  ## remove what make made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-# Installed again whenever what is to be installed has changed.
+# Installs again when pyproject.toml or constraints.txt has changed.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "nmt needs Python 3.10 or newer: make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
