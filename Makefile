@@ -23,6 +23,9 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 test: $(STAMP)  ## install, then run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+torture: $(STAMP)  ## run the tests that take long
+	$(BIN)/python -m pytest -m torture
+
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -44,4 +47,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test torture lint docs bench clean

@@ -189,7 +189,7 @@ def test_rooms_import_only_what_the_table_allows():
     assert not gone, f"remove these from KNOWN_VIOLATIONS, they are gone: {gone}"
 
 
-def test_nobody_imports_the_commands_or_the_ladder():
+def test_no_module_imports_the_commands_or_the_ladder():
     """There are two exceptions: cli.py imports the commands, and the command `nmt ladder` imports the ladder."""
     for statement in ALL_IMPORTS:
         room, imported = statement.module.split(".")[0], statement.imported.split(".")[0]

@@ -8,6 +8,7 @@ are its stdin, stdout and stderr. "wait" waits for a process id and answers with
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -16,6 +17,8 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import traceback
 from pathlib import Path
 
 
@@ -61,8 +64,13 @@ class Forked:
 
 def serve() -> bool:
     """Answer requests. Return True in a forked child, which runs the command, and False at the end of the input."""
+
+    import nmt_cli.cli
+    import nmt_cli.data.prepare
+    import nmt_cli.inspect.draw
     import nmt_cli.scoring.metrics
     import nmt_cli.search.torch_engine
+    import nmt_cli.training.screen
     import nmt_cli.training.session
     import nmt_cli.translate.translator  # noqa: F401
 
@@ -87,7 +95,24 @@ def serve() -> bool:
     return False
 
 
-if __name__ == "__main__" and serve():
+def run_and_exit() -> None:
+    """Run the command, then exit as Python does, but without freeing the modules one by one: that takes long."""
     from nmt_cli.cli import main
 
-    main()
+    code = 1
+    try:
+        main()
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # main has reported a full disk or a closed pipe already
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__" and serve():
+    run_and_exit()

@@ -124,6 +124,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
     assert run.checkpoint(10).state.exists()
 
 
+@pytest.mark.torture
 def test_torchrun_restarts_a_killed_worker_from_the_last_checkpoint(toy, tmp_path):
     """torchrun starts all processes again. The weights are those of a run without a death; --force counts once."""
     run, killed = RunFolder(tmp_path / "runs/toy"), tmp_path / "killed"

@@ -207,7 +207,8 @@ def test_signal_removes_the_unfinished_file(model, tmp_path, engine, number):
         time.sleep(0.01)
     time.sleep(1)  # the signal arrives while lines are translated
     process.send_signal(number)
-    assert process.wait(300) == 128 + number and b"Traceback" not in process.stderr.read()
+    # A process that Python ends by the signal itself has the negative code; a shell shows both as 128 + number.
+    assert process.wait(300) in (128 + number, -number) and b"Traceback" not in process.stderr.read()
     assert not list(tmp_path.iterdir())
 
 
