@@ -132,7 +132,7 @@ NO_FRENCH = [
     r"\b(?:nous|Nous) (?:mangons|voyagons|nagons|commencons)\b",
     r"\b(?:tu|Tu) \w+ez\b",
     r"(?i)\bvous (?:faisez|disez|êtez)\b",
-    r"^Elles\b|^Est-ce qu'elles\b|(?:pleut|neige|pleuvra|neigera), elles\b",  # 'they' is ils where nobody is named
+    r"^Elles\b|^Est-ce qu'elles\b|(?:pleut|neige|pleuvra|neigera), elles\b",  # without named people, 'they' is 'ils'
     r"\bjamais (?:lu|coupé|mis)(?:e|s|es)?\b",  # 'they never read' must not be both past and present
     r"  | [,.]|\w[?!]|’|\n|\t|\u00a0|\u202f",
     r"^[a-zéèêàâîôœ]",
