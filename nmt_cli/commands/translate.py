@@ -60,8 +60,7 @@ def translate(
     temperature: Annotated[float, _search(min=0.01, help="With --sample: below 1 is sharper.")] = 1.0,
     top_k: Annotated[int, _search(min=0, help="With --sample: draw from the k most probable pieces. 0: all.")] = 0,
     top_p: Annotated[
-        float,
-        _search(min=0.001, max=1, help="With --sample: draw from the most probable pieces that reach this sum."),
+        float, _search(min=0.001, max=1, help="With --sample: draw from the most probable pieces that reach this sum.")
     ] = 1.0,
     seed: Annotated[int, _search(help="With --sample: the random seed.")] = 1,
     ensemble: Annotated[
@@ -92,7 +91,7 @@ def translate(
     began = time.perf_counter()
     from nmt_cli.translate.options import TranslateOptions, check_command
     from nmt_cli.translate.progress import open_output, reporting
-    from nmt_cli.translate.render import renderer
+    from nmt_cli.translate.results import renderer
     from nmt_cli.translate.rows import read_rows
     from nmt_cli.translate.translator import load
 

@@ -24,11 +24,7 @@ from nmt_cli.text.alignment import SPACE, Word, aligned, is_punctuation, over_wo
 from nmt_cli.text.lines import is_blank, normalize, one_line
 from nmt_cli.text.vocab import BOS, EOS
 
-KINDS = {
-    "cross": "cross-attention",
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-}
+KINDS = {"cross": "cross-attention", "encoder": "encoder self-attention", "decoder": "decoder self-attention"}
 
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # SentencePiece spells a character without a piece as bytes
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli.errors import NmtError
 
 if TYPE_CHECKING:  # commands/score.py imports this module for MODEL, and `nmt --help` must start fast
-    from nmt_cli.scoring.report import SentenceScores
     from nmt_cli.scoring.texts import Texts
 
 MODEL = "Unbabel/wmt22-comet-da"
@@ -36,11 +35,9 @@ def load_comet(model: str) -> Any:
         ) from None
 
 
-def comet_scores(model: Any, model_name: str, texts: Texts) -> SentenceScores:
-    """The score of every line of every system, against the first reference."""
+def comet_scores(model: Any, model_name: str, texts: Texts) -> tuple[str, dict[str, list[float]]]:
+    """The signature, and the score of every line of every system, against the first reference."""
     from importlib import metadata
-
-    from nmt_cli.scoring.report import SentenceScores
 
     assert texts.source is not None
     references = next(iter(texts.references.values()))
@@ -54,4 +51,4 @@ def comet_scores(model: Any, model_name: str, texts: Texts) -> SentenceScores:
             # gpus=1 with "auto" means a GPU if the machine has one, else the CPU.
             prediction = model.predict(triples, batch_size=16, gpus=1, accelerator="auto", progress_bar=False)
         scores[system] = list(prediction.scores)
-    return SentenceScores("COMET", f"nrefs:1|model:{model_name}|version:{metadata.version('unbabel-comet')}", scores)
+    return f"nrefs:1|model:{model_name}|version:{metadata.version('unbabel-comet')}", scores

@@ -13,24 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.scoring.report import (
-    LengthScores,
-    ScoreReport,
-    SentenceScores,
-    SystemScore,
-    WorstLine,
-    WorstLines,
-    lower_is_better,
-)
+from nmt_cli.scoring.metrics import LengthScores, ScoreReport, SentenceScores, SystemScore, WorstLine, WorstLines
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.words import words_and_marks
 
-_TESTS = {"bs": "paired bootstrap", "ar": "approximate randomization"}
 _SIGNIFICANT = 0.05
 # Widths in characters.
-_BAR = 18
 _SHORT_NAME = 14
 _NARROWEST_COLUMN = 45  # texts stand side by side if each gets this much
 _WIDEST_COLUMN = 66  # longer lines are hard to read
@@ -38,10 +28,6 @@ _LONGEST_TEXT = 600  # longer texts are cut: they are slow to compare and hard t
 # Style and brackets of differing words. wdiff uses the same brackets.
 _MISSED = ("green", "[-{}-]")  # words of the reference that no translation has
 _WRONG = ("red", "{{+{}+}}")  # words of a translation that the reference does not have
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tables
 
 
 def draw_report(report: ScoreReport, width: int, colored: bool) -> list[RenderableType]:
@@ -54,8 +40,9 @@ def draw_report(report: ScoreReport, width: int, colored: bool) -> list[Renderab
         parts.append(_draw_sentences(report.sentences))
     parts.append(_draw_scores(report))
     if report.paired:
+        test = "paired bootstrap" if report.paired == "bs" else "approximate randomization"
         first = report.scores[0].system
-        parts.append(Text(f"p: {_TESTS[report.paired]} against {first}; * marks p < {_SIGNIFICANT}", style="dim"))
+        parts.append(Text(f"p: {test} against {first}; * marks p < {_SIGNIFICANT}", style="dim"))
     if any(score.parts for score in report.scores):
         parts.append(_draw_bleu_parts(report.scores))
     if report.by_length:
@@ -78,8 +65,7 @@ def _draw_scores(report: ScoreReport) -> Table:
     for metric, group in groupby(report.scores, key=lambda score: score.metric):
         scores = list(group)
         numbers = [score.score for score in scores]
-        best = min(numbers) if lower_is_better(metric) else max(numbers)
-        label = f"{metric} ↓" if lower_is_better(metric) else metric
+        best, label = (min(numbers), "TER ↓") if metric == "TER" else (max(numbers), metric)
         for score in scores:
             row: list[str | Text] = [label, Text(score.system), _number(metric, score.score)]
             if resampled:
@@ -138,7 +124,7 @@ def draw_lengths(lengths: LengthScores) -> Table:
     for part in lengths.bins:
         head = [bin_label(part.low, part.high, longest), f"{part.lines:,}"]
         for system, score in part.scores.items():
-            table.add_row(*head, Text(names[system]), f"{score:.2f}", bar(score, largest, _BAR))
+            table.add_row(*head, Text(names[system]), f"{score:.2f}", bar(score, largest, 18))
             head = ["", ""]
     return table
 
@@ -152,10 +138,6 @@ def _draw_signatures(report: ScoreReport) -> Text:
         lines[f"{lengths.metric} by length", lengths.signature] = None
     width = max(len(metric) for metric, _ in lines)
     return Text("\n".join(f"{metric:<{width}}  {signature}" for metric, signature in lines), style="dim")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The worst lines, side by side
 
 
 def _draw_worst(worst: WorstLines, width: int, colored: bool) -> list[RenderableType]:
@@ -238,19 +220,10 @@ def _marked(text: str, flags: list[bool], color: str, brackets: str, colored: bo
     return drawn
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# JSON and TSV
-
-
 def report_json(report: ScoreReport) -> str:
     """The fields of the report at full precision. Fields that are None are left out."""
-    return json.dumps(_without_none(asdict(report)), ensure_ascii=False, indent=1)
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(part) for key, part in value.items() if part is not None}
-    return [_without_none(part) for part in value] if isinstance(value, list) else value
+    fields = asdict(report, dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None})
+    return json.dumps(fields, ensure_ascii=False, indent=1)
 
 
 def report_tsv(report: ScoreReport) -> str:

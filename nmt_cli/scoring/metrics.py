@@ -1,12 +1,14 @@
 """Scores of translations by sacrebleu and COMET: nmt_cli.score, `nmt score`, and validation during training.
 
 This module calls sacrebleu as the sacrebleu command does, so that numbers and signatures are the same.
+`nmt score --format json` prints the fields of ScoreReport under their names.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nmt_cli.errors import NmtError
 from nmt_cli.scoring.comet import MODEL, comet_scores, load_comet
-from nmt_cli.scoring.report import (
-    BleuParts,
-    LengthBin,
-    LengthScores,
-    ScoreReport,
-    SentenceScores,
-    SystemScore,
-    WorstLine,
-    WorstLines,
-    lower_is_better,
-)
 from nmt_cli.scoring.texts import Lines, Texts, find_warnings, given_texts
 from nmt_cli.scoring.tokenizers import check_tokenizer, choose_tokenizer, tokenizer_for
 from nmt_cli.terminal.plot import bins
@@ -37,16 +28,89 @@ if TYPE_CHECKING:
 # The metrics, and the names that sacrebleu and COMET give them.
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER", "comet": "COMET"}
 _MOST_WORDS = 400  # longer lines share the last bin of by_length
-_BINS = 8
-_RESAMPLES = 1000  # sacrebleu's default
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Validation during training
+@dataclass(frozen=True)
+class BleuParts:
+    precisions: tuple[float, ...]  # precision of 1-grams to 4-grams, in percent
+    brevity_penalty: float
+    hypothesis_length: int  # tokens
+    reference_length: int  # tokens
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    system: str
+    metric: str  # sacrebleu's name: BLEU, chrF2, chrF2++, TER; or COMET
+    score: float
+    signature: str
+    mean: float | None = None  # mean of the bootstrap resamples
+    interval: float | None = None  # half the width of the 95 % confidence interval
+    p: float | None = None  # p-value of the paired test against the first system
+    parts: BleuParts | None = None
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    metric: str
+    signature: str
+    scores: dict[str, list[float]]  # for each system, the score of every line
+
+
+@dataclass(frozen=True)
+class LengthBin:
+    low: int  # the fewest words of a line in this bin
+    high: int  # the most words
+    lines: int  # the number of lines
+    scores: dict[str, float]  # for each system, the score of these lines
+
+
+@dataclass(frozen=True)
+class LengthScores:
+    metric: str
+    signature: str
+    measured: str  # the text whose words are counted: "source", or the name of the first reference
+    bins: list[LengthBin]
+
+
+@dataclass(frozen=True)
+class WorstLine:
+    """A line with its texts. Systems are the keys of `scores` and `translations`."""
+
+    line: int  # the first line is 1
+    scores: dict[str, float]
+    source: str | None
+    references: list[str]
+    translations: dict[str, str]
+
+
+@dataclass(frozen=True)
+class WorstLines:
+    metric: str
+    signature: str
+    lines: list[WorstLine]  # the worst first, by the mean of all systems
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """All results of one call. A part that was not asked for is None."""
+
+    lines: int
+    references: list[str]  # the names of the references
+    tokenizer: str | None  # BLEU's tokenizer; None if no number of the report is BLEU
+    tokenizer_reason: str | None
+    paired: str | None  # the paired test: "bs" or "ar"
+    scores: list[SystemScore]
+    sentences: list[SentenceScores] | None  # one entry per metric
+    by_length: LengthScores | None
+    worst: WorstLines | None
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
 class Scores:
+    """The scores of a validation during training."""
+
     bleu: float
     chrf: float
     signature: str  # BLEU's signature
@@ -58,10 +122,6 @@ def corpus_scores(hypotheses: list[str], references: list[str], language: str) -
     bleu = BLEU(tokenize=tokenizer_for(language))
     score = bleu.corpus_score(hypotheses, [references])
     return Scores(score.score, CHRF().corpus_score(hypotheses, [references]).score, str(bleu.get_signature()))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# nmt_cli.score and `nmt score`
 
 
 def score(
@@ -113,13 +173,13 @@ def score(
         for done, name in enumerate(chosen):
             show("scoring", done, len(chosen))
             if name == "comet":
-                sentence_scores[name] = by_line = comet_scores(comet, comet_model, texts)
-                for system, numbers in by_line.scores.items():
-                    scores.append(SystemScore(system, by_line.metric, fmean(numbers), by_line.signature))
+                signature, by_line = comet_scores(comet, comet_model, texts)
+                sentence_scores[name] = SentenceScores("COMET", signature, by_line)
+                scores += [SystemScore(system, "COMET", fmean(by_line[system]), signature) for system in by_line]
             elif paired:
                 scores += _paired_scores(name, texts, tokenizer, paired, samples, confidence)
             else:
-                scores += _corpus_scores(name, texts, tokenizer, (samples or _RESAMPLES) if confidence else 1)
+                scores += _corpus_scores(name, texts, tokenizer, (samples or 1000) if confidence else 1)
         line_metrics = [*(chosen if sentences else ()), *([leading] if worst else ())]
         for done, name in enumerate(line_metrics):
             show("sentences", done, len(line_metrics))
@@ -176,10 +236,6 @@ def _prepared_sacrebleu(seed: int) -> Iterator[None]:
             gc.enable()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Scores of whole systems
-
-
 def _metric(name: str, tokenizer: str, references: Sequence[list[str]] | None = None) -> Metric:
     """A metric for whole texts, or, without references, for single lines and small groups of lines.
 
@@ -201,19 +257,12 @@ def _corpus_scores(name: str, texts: Texts, tokenizer: str, resamples: int) -> l
     scores = []
     for system, lines in texts.systems.items():
         result: Any = metric.corpus_score(lines, None, n_bootstrap=resamples)
-        scores.append(
-            SystemScore(
-                system=system,
-                metric=result.name,
-                score=result.score,
-                signature=str(metric.get_signature()),
-                mean=_float(result._mean) if resamples > 1 else None,
-                interval=_float(result._ci) if resamples > 1 else None,
-                parts=BleuParts(tuple(result.precisions), result.bp, result.sys_len, result.ref_len)
-                if name == "bleu"
-                else None,
-            )
-        )
+        mean, interval = (float(result._mean), float(result._ci)) if resamples > 1 else (None, None)
+        parts = None
+        if name == "bleu":
+            parts = BleuParts(tuple(result.precisions), result.bp, result.sys_len, result.ref_len)
+        signature = str(metric.get_signature())
+        scores.append(SystemScore(system, result.name, result.score, signature, mean, interval, parts=parts))
     return scores
 
 
@@ -233,26 +282,12 @@ def _paired_scores(
     signatures, columns = test()
     ((metric, signature),) = signatures.items()
     results: list[Any] = columns[metric]
-    return [
-        SystemScore(
-            system=system,
-            metric=metric,
-            score=result.score,
-            signature=str(signature),
-            mean=_float(result.mean),
-            interval=_float(result.ci),
-            p=result.p_value,
-        )
-        for system, result in zip(texts.systems, results, strict=True)
-    ]
-
-
-def _float(number: Any) -> float | None:
-    return None if number is None else float(number)  # json cannot write numpy's numbers
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Scores of single lines and of lines by length
+    scores = []
+    for system, result in zip(texts.systems, results, strict=True):
+        # json cannot write numpy's numbers
+        mean, interval = (None if number is None else float(number) for number in (result.mean, result.ci))
+        scores.append(SystemScore(system, metric, result.score, str(signature), mean, interval, result.p_value))
+    return scores
 
 
 def _sentence_scores(name: str, texts: Texts, tokenizer: str) -> SentenceScores:
@@ -267,7 +302,7 @@ def _sentence_scores(name: str, texts: Texts, tokenizer: str) -> SentenceScores:
 
 def _worst_lines(sentences: SentenceScores, texts: Texts, count: int) -> WorstLines:
     means = [fmean(scores) for scores in zip(*sentences.scores.values(), strict=True)]
-    order = sorted(range(len(means)), key=means.__getitem__, reverse=lower_is_better(sentences.metric))
+    order = sorted(range(len(means)), key=means.__getitem__, reverse=sentences.metric == "TER")
     lines = [
         WorstLine(
             line=index + 1,
@@ -283,15 +318,15 @@ def _worst_lines(sentences: SentenceScores, texts: Texts, count: int) -> WorstLi
 
 def _length_scores(name: str, texts: Texts, tokenizer: str, show: Callable[[str, int, int], None]) -> LengthScores:
     """A corpus score for the lines of each range of lengths."""
-    reference_name, reference = next(iter(texts.references.items()))
-    measured, measured_name = (reference, reference_name) if texts.source is None else (texts.source, "source")
+    measured_name, measured = next(iter(texts.references.items()))
+    if texts.source is not None:
+        measured_name, measured = "source", texts.source
     lengths = [min(_MOST_WORDS, count_words(line)) for line in measured]
-    histogram = [0] * (max(lengths) + 1)
-    for length in lengths:
-        histogram[length] += 1
+    counts = Counter(lengths)
+    histogram = [counts[length] for length in range(max(lengths) + 1)]
     metric = _metric(name, tokenizer)
     scored = []
-    ranges = [(low, high, count) for low, high, count in bins(histogram, _BINS) if count]
+    ranges = [(low, high, count) for low, high, count in bins(histogram, 8) if count]
     for done, (low, high, count) in enumerate(ranges):
         show("by length", done, len(ranges))
         rows = [n for n, length in enumerate(lengths) if low <= length <= high]

@@ -113,10 +113,6 @@ def _line_count(count: int) -> str:
     return f"{count:,} line" + "s" * (count != 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Likely mistakes
-
-
 def find_warnings(texts: Texts, metrics: tuple[str, ...], tokenizer: str) -> list[str]:
     """Warn of texts that may make the scores meaningless."""
     warnings = []

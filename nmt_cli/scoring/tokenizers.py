@@ -15,7 +15,6 @@ TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", 
 # Languages that sacrebleu's default tokenizer, 13a, cannot cut into words.
 _WITHOUT_PACKAGES = {"zh": "zh", "ja": "char", "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
 _WITH_PACKAGES = {"ja": "ja-mecab", "ko": "ko-mecab"}  # the keys are also the names of sacrebleu's extras
-_DOWNLOAD_SECONDS = 30
 
 
 def tokenizer_for(language: str) -> str:
@@ -53,7 +52,7 @@ def check_tokenizer(name: str) -> None:
     timeout = socket.getdefaulttimeout()
     try:
         if name.startswith("flores"):  # sacrebleu downloads these, and waits for the network without a limit
-            socket.setdefaulttimeout(_DOWNLOAD_SECONDS)
+            socket.setdefaulttimeout(30)
         BLEU(tokenize=name)
     except (Exception, SystemExit) as error:  # sacrebleu raises many types, and calls sys.exit
         if name in _WITH_PACKAGES.values():

@@ -2,7 +2,7 @@
 
 A line is a program: a generator that yields requests to the engine, is sent their hypotheses, and returns the result.
 So the steps of a line read from top to bottom, although thousands of lines are translated at once: `together` runs many
-programs in step and yields the requests of all of them (window.py batches these).
+programs in step and yields the requests of all of them (translator.py batches these).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LineTranslator:
         if len(ids) <= limit:
             outputs, flags = yield from self._segment(row.number, text, ids, prefix, words_before=0)
             return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)))
-        parts = split_long(text, limit, lambda part: len(self._encode(part)), self._uncut)
+        parts = split_long(text, limit, lambda part: len(self._encode(part)), self._required)
         encoded = [self._encode(part) for part in parts]
         *words_before, words = accumulate(map(self._count_words, encoded), initial=0)
         no_word_was_cut = words == self._count_words(ids)
@@ -138,8 +138,6 @@ class LineTranslator:
             )
         return ids
 
-    # -- what the translation must contain ---------------------------------------------------------------------------
-
     def _terms(self, text: str) -> list[Term]:
         """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
@@ -152,11 +150,6 @@ class LineTranslator:
         spans = protected(text, self.is_known) if self.settings.protect else []
         spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
         return sorted([*spans, *terms], key=lambda span: span.start)
-
-    def _uncut(self, text: str) -> list[tuple[int, int]]:
-        return [(span.start, span.stop) for span in self._required(text)]
-
-    # -- one segment -------------------------------------------------------------------------------------------------
 
     def _segment(
         self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], words_before: int | None
@@ -270,8 +263,11 @@ class LineTranslator:
             ids = list(hypothesis.ids if cut is None else (*hypothesis.ids[:given], *cut))
             pieces = self.vocab.target.id_to_piece(ids)
             alignment: tuple[tuple[int, int], ...] = ()
-            if self.settings.align and cut is None and ids and words_before is not None:
-                alignment = self._alignment(source, pieces, hypothesis, words_before)
+            attention = hypothesis.attention if self.settings.align and cut is None else None
+            if attention is not None and ids and words_before is not None:
+                sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
+                weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
+                alignment = tuple((word + words_before, target) for word, target in aligned(weights))
             outputs.append(
                 Output(
                     one_line(self.vocab.target.decode(ids)),
@@ -286,16 +282,6 @@ class LineTranslator:
             if not rank and (cut is not None or not hypothesis.finished):
                 flags.add("unfinished" if cut is None else "loop")
         return outputs, flags
-
-    def _alignment(
-        self, source: tuple[int, ...], pieces: list[str], hypothesis: Hypothesis, words_before: int
-    ) -> tuple[tuple[int, int], ...]:
-        """For each target word, the source word that it attends to most. End marks are no words."""
-        if hypothesis.attention is None:
-            return ()
-        sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
-        weights = over_words(hypothesis.attention[: len(pieces), : len(source)], targets, sources)
-        return tuple((source + words_before, target) for source, target in aligned(weights))
 
     def _decoder(self, pieces: list[str]) -> Callable[[Word], str]:
         ids = self.vocab.target.piece_to_id(pieces)

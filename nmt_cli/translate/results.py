@@ -1,8 +1,17 @@
-"""Results of a translation: the n best outputs of a line, with their scores, and the flags of the line."""
+"""The results of a translation, and how `nmt translate` writes them: as text, jsonl or tsv."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from nmt_cli.text.alignment import pharaoh
+
+# JSON allows these characters in a string, but other programs take some of them for line ends.
+_CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -42,3 +51,49 @@ class Translation:
     @property
     def score(self) -> float:
         return self.best.score
+
+
+def renderer(form: str, align: bool, tokens: bool, score_only: bool) -> Callable[[Translation], str]:
+    """A function that turns a translation into whole lines."""
+    if form == "jsonl":
+        return lambda translation: _jsonl(translation, align, tokens)
+    if form == "tsv":
+        return lambda translation: _tsv(translation, align)
+    if score_only:
+        return lambda translation: f"{translation.score:.4f}\n"
+    return lambda translation: translation.text + "\n"
+
+
+def _tsv(translation: Translation, align: bool) -> str:
+    """Columns: line, rank, score, translation, and with `align` the alignment. A blank line of input has one row."""
+    rows = []
+    for rank, output in enumerate(translation.n_best or [Output("")], 1):
+        columns = [str(translation.line), str(rank), f"{output.score:.4f}", output.text]
+        rows.append("\t".join([*columns, *([pharaoh(output.alignment)] if align else [])]) + "\n")
+    return "".join(rows)
+
+
+def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
+    n_best = []
+    for output in translation.n_best:
+        entry: dict[str, object] = {"text": output.text}
+        entry |= {"score": _rounded(output.score), "logprob": _rounded(output.logprob)}
+        if tokens:
+            entry |= {"tokens": output.tokens, "token_logprobs": [*map(_rounded, output.token_logprobs)]}
+        if align:
+            entry["alignment"] = pharaoh(output.alignment)
+        n_best.append(entry)
+    line = {
+        "line": translation.line,
+        "source": translation.source,
+        "translation": translation.text,
+        "n_best": n_best,
+        "flags": translation.flags,
+    }
+    text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def _rounded(number: float) -> float | None:
+    """Four decimal places, because the fifth depends on the batch. JSON has no infinity and no nan: None."""
+    return round(number, 4) if math.isfinite(number) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
@@ -21,10 +22,7 @@ class Row:
 
 
 def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | None) -> Iterator[list[Row]]:
-    """Blocks of rows.
-
-    The file `given` is read in step with the input. With `tsv`, both are columns of the input.
-    """
+    """Blocks of rows. The file `given` is read in step with the input. With `tsv`, both are columns of the input."""
     inputs = inputs or [STDIN]
     for path in [*inputs, *([given] if given else [])]:
         # Only a missing file is opened here, to raise its error before any work. A pipe can be opened only once.
@@ -34,7 +32,7 @@ def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | No
 
 
 def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) -> Iterator[list[Row]]:
-    given_lines = read_lines(given) if given else None
+    given_lines = read_lines(given) if given else repeat("")
     number = 0
     for path in inputs:
         lines_before = number
@@ -42,20 +40,17 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) ->
             rows = []
             for line in lines:
                 number += 1
-                text, given_text = split_tsv(line, path, number - lines_before) if tsv else (line, "")
-                if given_lines is not None:
-                    try:
-                        given_text = next(given_lines)
-                    except StopIteration:
-                        message = f"{given} has only {number - 1} lines, fewer than the input"
-                        raise NmtError(message, _SAME_LENGTH) from None
+                given_text = next(given_lines, None)
+                if given_text is None:
+                    raise NmtError(f"{given} has only {number - 1} lines, fewer than the input", _SAME_LENGTH)
+                columns = split_tsv(line, path, number - lines_before) if tsv else (line, given_text)
                 if number in wanted:
-                    rows.append(Row(number, text, given_text))
+                    rows.append(Row(number, *columns))
             if rows:
                 yield rows
             if number + 1 >= wanted.stop:
                 return
-    if given_lines is not None and next(given_lines, None) is not None:
+    if given and next(given_lines, None) is not None:
         raise NmtError(f"{given} has more lines than the input, which has {number}", _SAME_LENGTH)
 
 

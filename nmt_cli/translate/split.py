@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+from nmt_cli.translate.protect import Span
+
 # Places to cut, the best kind first: after sentences, after clauses, between words.
 _CUTS = (
     re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])"),
@@ -17,7 +19,7 @@ _CUTS = (
 _SHORT_SENTENCE = 8
 
 CountPieces = Callable[[str], int]
-FindSpans = Callable[[str], Sequence[tuple[int, int]]]  # (start, stop) from left to right
+FindSpans = Callable[[str], Sequence[Span]]  # from left to right
 
 
 def split_long(text: str, limit: int, count: CountPieces, uncut: FindSpans = lambda text: ()) -> list[str]:
@@ -31,10 +33,10 @@ def split_long(text: str, limit: int, count: CountPieces, uncut: FindSpans = lam
 def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Sequence[re.Pattern]) -> list[str]:
     """Cut at the first kind of place. Cut pieces that are still too long at the other kinds, and then in the middle."""
     spans = uncut(text)
-    starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
+    starts = [span.start for span in spans]
     ends = [match.end() for match in cuts[0].finditer(text)] if cuts else [_middle(text, spans)]
     spans_before = [bisect_left(starts, end) for end in ends]
-    ends = [end for end, number in zip(ends, spans_before, strict=True) if not number or stops[number - 1] <= end]
+    ends = [end for end, number in zip(ends, spans_before, strict=True) if not number or spans[number - 1].stop <= end]
     pieces = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
     if not cuts and ends in ([0], [len(text)]):  # one span, or one character
         return [text]
@@ -54,10 +56,10 @@ def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Se
     return [part.strip() for part in parts if part.strip()]
 
 
-def _middle(text: str, spans: Sequence[tuple[int, int]]) -> int:
+def _middle(text: str, spans: Sequence[Span]) -> int:
     """Where to cut a word of thousands of letters: in the middle, or at the edge of a span there."""
     middle = len(text) // 2
-    for start, stop in spans:
-        if start < middle < stop:
-            middle = start or stop
+    for span in spans:
+        if span.start < middle < span.stop:
+            middle = span.start or span.stop
     return middle

@@ -7,29 +7,39 @@
 `nmt translate` uses the same class. torch is imported only when the torch engine starts.
 """
 
+# A str and a list are also an Iterable[str], so the overloads overlap.
+# mypy: disable-error-code=overload-overlap
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat, zip_longest
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, repeat, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
+from nmt_cli.search.contract import Hypothesis, Request
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.model_folder import ModelFolder, open_model
+from nmt_cli.text.lines import one_line
+from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary
+from nmt_cli.translate.line import LineTranslator, together
 from nmt_cli.translate.options import Settings, TranslateOptions, search_options
-from nmt_cli.translate.results import Translation
+from nmt_cli.translate.results import Output, Translation
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.stream import overlapped, windows
-from nmt_cli.translate.window import WindowTranslator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def load(
@@ -64,11 +74,9 @@ class Translator:
         self._workers: dict[bool, Workers] = {}
 
     @overload
-    def translate(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
-        self, lines: str, prefix: str = "", **options: Unpack[TranslateOptions]
-    ) -> Translation: ...
+    def translate(self, lines: str, prefix: str = "", **options: Unpack[TranslateOptions]) -> Translation: ...
     @overload
-    def translate(  # type: ignore[overload-overlap]  # a list is also an Iterable[str]
+    def translate(
         self, lines: list[str], prefix: Iterable[str] = "", **options: Unpack[TranslateOptions]
     ) -> list[Translation]: ...
     @overload
@@ -87,13 +95,9 @@ class Translator:
         return _like(lines, self.run(_rows(lines, prefix), options))
 
     @overload
-    def score(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
-        self, sources: str, targets: str, *, alpha: float | None = None
-    ) -> Translation: ...
+    def score(self, sources: str, targets: str, *, alpha: float | None = None) -> Translation: ...
     @overload
-    def score(  # type: ignore[overload-overlap]  # a list is also an Iterable[str]
-        self, sources: list[str], targets: Iterable[str], *, alpha: float | None = None
-    ) -> list[Translation]: ...
+    def score(self, sources: list[str], targets: Iterable[str], *, alpha: float | None = None) -> list[Translation]: ...
     @overload
     def score(
         self, sources: Iterable[str], targets: Iterable[str], *, alpha: float | None = None
@@ -132,7 +136,8 @@ class Translator:
             glossary,
         )
         window = WindowTranslator(workers, vocab, settings)
-        return _stream(window.score if score_only else window.translate, blocks)
+        job = window.score if score_only else window.translate
+        return chain.from_iterable(overlapped(job, windows(blocks, lambda row: len(row.text) + len(row.given))))
 
     def close(self) -> None:
         """End the workers. A later call starts them again."""
@@ -145,11 +150,6 @@ class Translator:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _stream(job: Callable[[list[Row]], list[Translation]], blocks: Iterable[list[Row]]) -> Iterator[Translation]:
-    for translations in overlapped(job, windows(blocks, lambda row: len(row.text) + len(row.given))):
-        yield from translations
 
 
 def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[list[Row]]:
@@ -174,3 +174,70 @@ def _like(
     if isinstance(lines, str):
         return next(translations)
     return list(translations) if isinstance(lines, list) else translations
+
+
+class WindowTranslator:
+    """Translates or scores a window of lines: all lines in step, in batches of like length."""
+
+    def __init__(self, workers: Workers, vocab: Vocab, settings: Settings) -> None:
+        self.workers, self.vocab, self.settings = workers, vocab, settings
+        self.lines = LineTranslator(vocab, settings)
+
+    def translate(self, rows: Sequence[Row]) -> list[Translation]:
+        program = together([self.lines.line(row) for row in rows])
+        try:
+            requests = next(program)
+            while True:
+                requests = program.send(self._search(requests))
+        except StopIteration as stop:
+            return stop.value
+
+    def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
+        # Engines compute attention for a whole batch or not at all.
+        keys = [(request.attention, len(request.source) + 1) for request in requests]
+        return self._run(requests, keys, lambda batches: self.workers.translate(batches, self.settings.search))
+
+    def score(self, rows: Sequence[Row]) -> list[Translation]:
+        """The log probability of each given translation. A pair that is too long for the engine has the score nan."""
+        sources = self.vocab.encode_source([row.text for row in rows])
+        targets = self.vocab.encode_target([row.given for row in rows])
+        limit = self.settings.longest_scored or math.inf
+        scorable = [n for n in range(len(rows)) if max(len(sources[n]), len(targets[n])) < limit]
+        results = self._run(
+            [(sources[n], targets[n]) for n in scorable],
+            [(False, len(sources[n]) + len(targets[n]) + 2) for n in scorable],
+            lambda batches: self.workers.score(batches, self.settings.search.alpha),
+        )
+        scored = dict(zip(scorable, results, strict=True))
+        translations = []
+        for n, row in enumerate(rows):
+            output = Output(one_line(row.given), math.nan, math.nan, len(targets[n]) + 1)
+            if hypothesis := scored.get(n):
+                output = replace(
+                    output,
+                    score=hypothesis.score,
+                    logprob=hypothesis.logprob,
+                    tokens=tuple(self.vocab.target.id_to_piece(list(hypothesis.ids))),
+                    token_logprobs=hypothesis.token_logprobs,
+                )
+            translations.append(Translation(row.number, row.text, (output,), () if n in scored else ("unscored",)))
+        return translations
+
+    def _run(
+        self,
+        items: Sequence[Item],
+        keys: Sequence[tuple[bool, int]],  # the kind and the length of each item
+        run: Callable[[list[list[Item]]], Iterable[Sequence[Answer]]],
+    ) -> list[Answer]:
+        """Run all items in batches of one kind and like lengths, with rows x longest within the budget."""
+        # The longest items come first, so that no worker ends with a long batch alone.
+        batches: list[list[int]] = []
+        for n in sorted(range(len(keys)), key=lambda n: (keys[n][0], -keys[n][1])):
+            kind, longest = keys[batches[-1][0]] if batches else (None, 0)
+            if kind != keys[n][0] or (len(batches[-1]) + 1) * longest > self.settings.batch_tokens:
+                batches.append([])
+            batches[-1].append(n)
+        answers: dict[int, Answer] = {}
+        for batch, found in zip(batches, run([[items[n] for n in batch] for batch in batches]), strict=True):
+            answers.update(zip(batch, found, strict=True))
+        return [answers[n] for n in range(len(items))]

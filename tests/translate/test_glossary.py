@@ -19,7 +19,7 @@ from nmt_cli.translate.glossary import Term, make_glossary
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import lost, take_out, without_overlaps
 from nmt_cli.translate.rows import Row
-from nmt_cli.translate.window import WindowTranslator
+from nmt_cli.translate.translator import WindowTranslator
 
 
 @pytest.mark.parametrize(

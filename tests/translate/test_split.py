@@ -12,9 +12,10 @@ from support.small_language import SENTENCES, text_of
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.translate.options import Settings
+from nmt_cli.translate.protect import Span
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_long
-from nmt_cli.translate.window import WindowTranslator
+from nmt_cli.translate.translator import WindowTranslator
 
 
 def test_long_line_is_split_and_a_warning_names_it(nmt, model):
@@ -102,8 +103,8 @@ def test_split_long_cuts_at_the_best_places(text, parts):
     ],
 )
 def test_split_long_keeps_uncut_spans_whole(text, parts):
-    def whole(part: str) -> list[tuple[int, int]]:
-        return [(match.start(), match.end()) for match in re.finditer("<[^>]*>", part)]
+    def whole(part: str) -> list[Span]:
+        return [Span(match.start(), match.end(), match[0]) for match in re.finditer("<[^>]*>", part)]
 
     assert split_long(text, 9, len, whole) == parts
 

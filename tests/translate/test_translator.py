@@ -13,7 +13,7 @@ from nmt_cli.search.workers import Workers
 from nmt_cli.text.vocab import UNK, learn, load_vocab, write_vocab
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.rows import Row
-from nmt_cli.translate.window import WindowTranslator
+from nmt_cli.translate.translator import WindowTranslator
 
 
 def test_newline_written_in_bytes_stays_inside_its_line(trained, tmp_path):
