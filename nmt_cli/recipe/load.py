@@ -1,14 +1,6 @@
 """Load a recipe: read the TOML file and the files it extends, apply overrides, check everything, report all problems.
 
-`nmt train RECIPE --dry-run` shows the resolved recipe. recipe/schema.py declares the keys.
-
-Why not a library: import and load of recipes/demo.toml took 82 ms of processor time here (the schema alone: 69 ms),
-115 ms with cattrs 26.2 and 244 ms with pydantic 2.14, both without corpora and ranges; 81 ms with msgspec 0.22 on a
-part of the schema, because msgspec takes no union of dataclasses. Best of 12 on a busy machine. A library would
-replace about 75 lines (_build to _number); hooks for relative paths, corpora and families would take an estimated 50.
-In a trial with five wrong settings and default options, msgspec stopped at the first, pydantic reported a wrong model
-key once per family, pydantic and cattrs did not refuse "5" as a number, and none suggested a key or named the file
-that set it.
+recipe/schema.py declares the keys. docs/architecture.md says why no library builds the dataclasses.
 """
 
 from __future__ import annotations
@@ -19,9 +11,8 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
@@ -30,9 +21,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Finding and reading
 
 
 def shipped_folder() -> Path:
@@ -57,22 +45,7 @@ def find_recipe(name: str) -> Path:
         return shipped[name]
     near = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.6)
     hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the shipped recipes"
-    if path.is_dir():
-        raise NmtError(f"{name} is a folder without a recipe.toml", hint)
-    raise NmtError(f"there is no recipe {name}", hint)
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Where a key was set: the label is for messages; relative paths start from the folder."""
-
-    label: str
-    folder: Path
-
-
-class _Problems(list[str]):
-    def add(self, origin: _Origin, key: str, text: str) -> None:
-        self.append(f"{origin.label}: {key}: {text}")
+    raise NmtError(f"{name} is a folder without a recipe.toml" if path.is_dir() else f"there is no recipe {name}", hint)
 
 
 def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -89,40 +62,56 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
 
     `overrides` maps dotted keys to values: {"train.warmup": 500}.
     """
-    problems = _Problems()
+    problems: list[tuple[str, str]] = []
     values: dict[str, Any] = {}
-    origins: dict[str, _Origin] = {}
-    for origin, layer in _layers(path, overrides or {}):
+    origins: dict[str, Path] = {}  # the file that set each key
+    folders: dict[str, Path] = {}  # where relative paths start; for an override, the current folder
+    for origin, table in [*(_chain(path, ()) if path is not None else ()), (Path("--set"), dict(overrides or {}))]:
+        layer = dict(_flat(table, ""))
         # A layer with another family replaces all of [model]: the new family does not have most of the old keys.
         if _family({**values, **layer}) != _family(values):
-            for key in [key for key in values if key.startswith("model.")]:
-                del values[key], origins[key]
+            for old in [name for name in values if name.startswith("model.")]:
+                del values[old], origins[old]
         values.update(layer)
         origins.update(dict.fromkeys(layer, origin))
+        folders.update(dict.fromkeys(layer, _folder_of(origin)))
 
     family = _family(values)
     if family not in FAMILIES:
-        near = _did_you_mean(str(family), list(FAMILIES))
-        problems.add(
-            origins["model.family"], "model.family", f'must be one of {", ".join(FAMILIES)}, not "{family}"{near}'
-        )
+        near = _did_you_mean(family, list(FAMILIES))
+        problems.append(("model.family", f'must be one of {", ".join(FAMILIES)}, not "{family}"{near}'))
         family = "transformer"
         del values["model.family"]
     sections = {"data": Data, "vocab": Vocab, "model": FAMILIES[family], "train": Train, "translate": Translate}
-    valid = [key.name for name, kind in sections.items() for key in keys_of(kind, name + ".")]
-    for key in [key for key in values if key not in valid]:
-        problems.add(origins[key], key, "unknown key" + _did_you_mean(key, valid))
-        del values[key]
-    built = {name: _build(kind, name, values, origins, problems) for name, kind in sections.items()}
+    keys = {name: list(keys_of(kind, name + ".")) for name, kind in sections.items()}
+    valid = [key.name for listed in keys.values() for key in listed]
+    problems += [(name, "unknown key" + _did_you_mean(name, valid)) for name in values if name not in valid]
+    built = {}
+    for name, kind in sections.items():
+        converted = {}
+        for key in keys[name]:
+            if key.name not in values:
+                continue
+            folder = folders[key.name]
+            if Corpus in get_args(key.type) and isinstance(values.get("data.folder"), str):
+                folder = folders["data.folder"] / values["data.folder"]
+            try:
+                converted[key.name] = _convert(values[key.name], key, folder)
+            except ValueError as error:
+                problems.append((key.name, str(error)))
+        built[name] = _build(kind, name, converted)
+        problems += [(f"{name}.{short}", text) for short, text in getattr(built[name], "problems", tuple)()]
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
     recipe = Recipe(**built, name=name or "recipe")
-    for key, text in recipe.problems():
-        problems.add(origins.get(key, _Origin(str(path or "defaults"), Path())), key, text)
+    for dotted, text in recipe.problems():
+        origins.setdefault(dotted, path or Path("defaults"))
+        problems.append((dotted, text))
     if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems)
-        several = f"{f'recipe {path}' if path else 'the settings'}: {len(problems)} problems{listed}"
+        lines = [f"{origins.get(dotted, 'defaults')}: {dotted}: {text}" for dotted, text in problems]
+        listed = "".join(f"\n  {line}" for line in lines)
+        several = f"{f'recipe {path}' if path else 'the settings'}: {len(lines)} problems{listed}"
         hint = "nmt recipes --keys lists every key with its range and default"
-        raise NmtError(several if len(problems) > 1 else problems[0], hint)
+        raise NmtError(several if len(lines) > 1 else lines[0], hint)
     return _place(recipe, path, out_is_override="train.out" in (overrides or {}))
 
 
@@ -143,13 +132,6 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             value = text  # in --set model.norm=pre, the string has no quotes
         overrides.update(_flat({key: value}, ""))
     return overrides
-
-
-def _layers(path: Path | None, overrides: Mapping[str, Any]) -> Iterator[tuple[_Origin, dict[str, Any]]]:
-    """The layers of settings as dotted keys, lowest first: the files, then the overrides."""
-    for file, table in _chain(path, ()) if path is not None else ():
-        yield _Origin(str(file), _folder_of(file)), dict(_flat(table, ""))
-    yield _Origin("--set", Path()), dict(overrides)
 
 
 def _folder_of(path: Path) -> Path:
@@ -213,10 +195,6 @@ def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Building and checking
-
-
 def _did_you_mean(wrong: str, valid: list[str]) -> str:
     # First look for the right key in the wrong table: train.beam instead of translate.beam.
     near = [key for key in valid if key.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]]
@@ -224,29 +202,16 @@ def _did_you_mean(wrong: str, valid: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _build(kind: type, prefix: str, values: dict[str, Any], origins: dict[str, _Origin], problems: _Problems) -> Any:
-    """Build the dataclass `kind` from the keys below `prefix`. A wrong value is added to the problems and left out."""
+def _build(kind: type, prefix: str, converted: dict[str, Any]) -> Any:
+    """Build the dataclass `kind` from the keys below `prefix`."""
     given: dict[str, Any] = {}
-    hints = get_type_hints(kind)
     for item in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(hints[item.name]):
-            given[item.name] = _build(hints[item.name], f"{prefix}.{item.name}", values, origins, problems)
-    for key in keys_of(kind, prefix + "."):
-        short = key.name[len(prefix) + 1 :]
-        if key.name not in values or "." in short:
-            continue
-        try:
-            folder = origins[key.name].folder
-            if Corpus in get_args(key.type) and isinstance(values.get("data.folder"), str):
-                folder = origins["data.folder"].folder / values["data.folder"]
-            given[short] = _convert(values[key.name], key, folder)
-        except ValueError as error:
-            problems.add(origins[key.name], key.name, str(error))
-    built = kind(**given)
-    for name, text in built.problems() if hasattr(built, "problems") else ():
-        dotted = f"{prefix}.{name}"
-        problems.add(origins.get(dotted, _Origin("defaults", Path())), dotted, text)
-    return built
+        name = f"{prefix}.{item.name}"
+        if isinstance(item.default_factory, type):  # a table inside the table, such as data.clean
+            given[item.name] = _build(item.default_factory, name, converted)
+        elif name in converted:
+            given[item.name] = converted[name]
+    return kind(**given)
 
 
 def _convert(value: Any, key: Key, folder: Path) -> Any:
@@ -269,13 +234,12 @@ def _convert(value: Any, key: Key, folder: Path) -> Any:
     if not isinstance(value, list):
         value = [value]  # one corpus or one symbol needs no brackets
     if item is Corpus:
-        if len(value) == 2 and all(isinstance(part, str) and not part.endswith(_TSV) for part in value):
+        if len(value) == 2 and all(
+            isinstance(part, str) and not part.endswith((".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")) for part in value
+        ):
             value = [value]  # train = ["a.en", "a.de"] is one corpus
         return tuple(_corpus(part, folder) for part in value)
     return tuple(_typed(part, item, "a list of strings in quotes") for part in value)
-
-
-_TSV = (".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")
 
 
 def _corpus(value: Any, folder: Path) -> Corpus:
@@ -307,10 +271,6 @@ def _number(value: Any, kind: type, limits: Range | None) -> Any:
     if limits and (problem := limits.problem(value)):
         raise ValueError(problem)
     return kind(value)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Writing
 
 
 def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:

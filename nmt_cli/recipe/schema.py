@@ -29,9 +29,11 @@ class Range:
         return None
 
 
-POSITIVE = Range(low=1)
-NOT_NEGATIVE = Range(low=0)
-PROBABILITY = Range(low=0, high=1, open_high=True)
+Count = Annotated[int, Range(low=1)]
+Whole = Annotated[int, Range(low=0)]
+Width = Annotated[int, Range(low=2)]
+Amount = Annotated[float, Range(low=0)]
+Share = Annotated[float, Range(low=0, high=1, open_high=True)]
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,9 @@ class Clean:
     """[data.clean]: the rules that drop training pairs. The report counts the pairs of each rule."""
 
     empty: Annotated[bool, "drop a pair if one side is blank"] = True
-    max_tokens: Annotated[int, "drop a pair if one side has more pieces than this. 0: off", NOT_NEGATIVE] = 250
+    max_tokens: Annotated[Whole, "drop a pair if one side has more pieces than this. 0: off"] = 250
     max_ratio: Annotated[
-        float, "drop a pair if a side has over max_ratio times the other's pieces, plus 5. 0: off", NOT_NEGATIVE
+        Amount, "drop a pair if a side has over max_ratio times the other's pieces, plus 5. 0: off"
     ] = 3.0
     identical: Annotated[bool, "drop a pair if both sides are the same text"] = True
     wrong_script: Annotated[bool, "drop a pair if most letters of a side are not in the script of its language"] = True
@@ -75,7 +77,7 @@ class Data:
     valid: Annotated[tuple[Corpus, ...], "validation corpora; they are never cleaned"] = ()
     test: Annotated[tuple[Corpus, ...], "test corpora; they are never cleaned"] = ()
     hold_out: Annotated[
-        int, "validation pairs taken from the training corpus when data.valid is empty (at most 10 %)", NOT_NEGATIVE
+        Whole, "validation pairs taken from the training corpus when data.valid is empty (at most 10 %)"
     ] = 1000
     prepared: Annotated[Path | None, "folder of the prepared data. Unset: data/NAME"] = None
     normalize: Annotated[Literal["nfc", "nfkc", "none"], "Unicode normalization of all text"] = "nfc"
@@ -100,7 +102,7 @@ class Vocab:
         float, "share of the characters that get a piece; 0.9995 for Chinese and Japanese", Range(low=0.9, high=1)
     ] = 1.0
     symbols: Annotated[tuple[str, ...], 'texts that always stay one piece, such as ["<2de>"]'] = ()
-    sample: Annotated[int, "learn from at most this many pairs, taken at even distances", POSITIVE] = 1_000_000
+    sample: Annotated[Count, "learn from at most this many pairs, taken at even distances"] = 1_000_000
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if len(set(self.symbols)) < len(self.symbols):
@@ -116,7 +118,7 @@ Tie = Annotated[
     Literal["all", "target", "none"],
     "shared weights. all: both embeddings and the output; target: target embedding and output",
 ]
-MaxPositions = Annotated[int, "longest sentence in pieces, including the end mark", Range(low=2)]
+MaxPositions = Annotated[Width, "longest sentence in pieces, including the end mark"]
 
 
 @dataclass(frozen=True)
@@ -124,19 +126,19 @@ class Transformer:
     """[model] with family = "transformer": Vaswani et al. 2017, "Attention is all you need"."""
 
     family: Annotated[Literal["transformer"], "architecture of the model"] = "transformer"
-    dim: Annotated[int, "width of the model (d_model)", Range(low=2)] = 256
-    heads: Annotated[int, "number of attention heads; must divide dim", POSITIVE] = 4
-    ff: Annotated[int, "width of the feed-forward layer", POSITIVE] = 1024
-    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 3
-    decoder_layers: Annotated[int, "number of decoder layers", POSITIVE] = 3
+    dim: Annotated[Width, "width of the model (d_model)"] = 256
+    heads: Annotated[Count, "number of attention heads; must divide dim"] = 4
+    ff: Annotated[Count, "width of the feed-forward layer"] = 1024
+    encoder_layers: Annotated[Count, "number of encoder layers"] = 3
+    decoder_layers: Annotated[Count, "number of decoder layers"] = 3
     activation: Activation = "relu"
     norm: Norm = "pre"
     positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding"] = "sinusoidal"
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
-    dropout: Annotated[float, "dropout on embeddings and on the output of each sublayer", PROBABILITY] = 0.1
-    attention_dropout: Annotated[float, "dropout on attention weights", PROBABILITY] = 0.0
-    ff_dropout: Annotated[float, "dropout inside the feed-forward layer", PROBABILITY] = 0.0
+    dropout: Annotated[Share, "dropout on embeddings and on the output of each sublayer"] = 0.1
+    attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
+    ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
 
     @property
     def learned_positions(self) -> int:
@@ -152,9 +154,9 @@ class Rnn:
 
     family: Annotated[Literal["rnn"], "architecture of the model"] = "rnn"
     cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrent cell; rnn is the plain cell with tanh"] = "lstm"
-    dim: Annotated[int, "width of the embeddings and states", Range(low=2)] = 256
-    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 1
-    decoder_layers: Annotated[int, "number of decoder layers", POSITIVE] = 1
+    dim: Annotated[Width, "width of the embeddings and states"] = 256
+    encoder_layers: Annotated[Count, "number of encoder layers"] = 1
+    decoder_layers: Annotated[Count, "number of decoder layers"] = 1
     bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
     context: Annotated[
         Literal["start", "every"],
@@ -168,13 +170,13 @@ class Rnn:
         Literal["global", "monotonic", "predictive"],
         "source positions that attention sees: all, those near the target position, or those near a predicted position",
     ] = "global"
-    radius: Annotated[int, "with monotonic or predictive: positions on each side of the center", POSITIVE] = 10
-    location_size: Annotated[int, "with attention = location: source positions that can get a score", POSITIVE] = 64
+    radius: Annotated[Count, "with monotonic or predictive: positions on each side of the center"] = 10
+    location_size: Annotated[Count, "with attention = location: source positions that can get a score"] = 64
     projections: Annotated[bool, "project the states to queries, keys and values"] = False
-    heads: Annotated[int, "number of attention heads; must divide dim; 2 or more need projections = true", POSITIVE] = 1
+    heads: Annotated[Count, "number of attention heads; must divide dim; 2 or more need projections = true"] = 1
     input_feeding: Annotated[bool, "add the last attention context to the next input of the decoder; slower"] = False
     tie: Tie = "all"
-    dropout: Annotated[float, "dropout on embeddings, between layers and before the output", PROBABILITY] = 0.1
+    dropout: Annotated[Share, "dropout on embeddings, between layers and before the output"] = 0.1
 
     max_positions: ClassVar[int] = 0  # not a key: a recurrent model reads sentences of any length
     learned_positions: ClassVar[int] = 0
@@ -202,13 +204,13 @@ class Conv:
     """[model] with family = "conv": Gehring et al. 2017, "Convolutional sequence to sequence learning"."""
 
     family: Annotated[Literal["conv"], "architecture of the model"] = "conv"
-    dim: Annotated[int, "width of the model", Range(low=2)] = 256
-    kernel: Annotated[int, "number of positions that a convolution sees; must be odd", POSITIVE] = 3
-    encoder_layers: Annotated[int, "number of encoder layers", POSITIVE] = 4
-    decoder_layers: Annotated[int, "number of decoder layers, each with attention", POSITIVE] = 3
+    dim: Annotated[Width, "width of the model"] = 256
+    kernel: Annotated[Count, "number of positions that a convolution sees; must be odd"] = 3
+    encoder_layers: Annotated[Count, "number of encoder layers"] = 4
+    decoder_layers: Annotated[Count, "number of decoder layers, each with attention"] = 3
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
-    dropout: Annotated[float, "dropout on embeddings, inputs of convolutions and before the output", PROBABILITY] = 0.1
+    dropout: Annotated[Share, "dropout on embeddings, inputs of convolutions and before the output"] = 0.1
 
     @property
     def learned_positions(self) -> int:
@@ -224,10 +226,10 @@ class DecoderOnly:
     """[model] with family = "decoder": Liu et al. 2018, one causal Transformer over source and target."""
 
     family: Annotated[Literal["decoder"], "architecture of the model"] = "decoder"
-    dim: Annotated[int, "width of the model (d_model)", Range(low=2)] = 256
-    heads: Annotated[int, "number of attention heads; must divide dim", POSITIVE] = 4
-    ff: Annotated[int, "width of the feed-forward layer", POSITIVE] = 1024
-    layers: Annotated[int, "number of layers; source and target go through all of them", POSITIVE] = 6
+    dim: Annotated[Width, "width of the model (d_model)"] = 256
+    heads: Annotated[Count, "number of attention heads; must divide dim"] = 4
+    ff: Annotated[Count, "width of the feed-forward layer"] = 1024
+    layers: Annotated[Count, "number of layers; source and target go through all of them"] = 6
     activation: Activation = "relu"
     norm: Norm = "pre"
     positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding; each side starts at 0"] = (
@@ -235,9 +237,9 @@ class DecoderOnly:
     )
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
-    dropout: Annotated[float, "dropout on embeddings and on the output of each sublayer", PROBABILITY] = 0.1
-    attention_dropout: Annotated[float, "dropout on attention weights", PROBABILITY] = 0.0
-    ff_dropout: Annotated[float, "dropout inside the feed-forward layer", PROBABILITY] = 0.0
+    dropout: Annotated[Share, "dropout on embeddings and on the output of each sublayer"] = 0.1
+    attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
+    ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
 
     @property
     def learned_positions(self) -> int:
@@ -269,64 +271,62 @@ class Train:
     out: Annotated[Path | None, "folder of the run. Unset: runs/NAME"] = None
     seed: Annotated[int, "seed of initialization, shuffling, dropout and sampling", Range(low=0, high=10**9)] = 1
 
-    steps: Annotated[int, "stop after this many updates. 0: no limit", NOT_NEGATIVE] = 100_000
-    epochs: Annotated[float, "stop after this many passes over the data. 0: no limit", NOT_NEGATIVE] = 0.0
-    tokens: Annotated[int, "stop after this many target tokens. 0: no limit", NOT_NEGATIVE] = 0
-    minutes: Annotated[float, "stop after this many minutes, including validation. 0: no limit", NOT_NEGATIVE] = 0.0
-    flops: Annotated[float, "stop after this many operations, 6 per weight and token. 0: no limit", NOT_NEGATIVE] = 0.0
-    patience: Annotated[int, "stop after this many validations without a new best. 0: no limit", NOT_NEGATIVE] = 10
+    steps: Annotated[Whole, "stop after this many updates. 0: no limit"] = 100_000
+    epochs: Annotated[Amount, "stop after this many passes over the data. 0: no limit"] = 0.0
+    tokens: Annotated[Whole, "stop after this many target tokens. 0: no limit"] = 0
+    minutes: Annotated[Amount, "stop after this many minutes, including validation. 0: no limit"] = 0.0
+    flops: Annotated[Amount, "stop after this many operations, 6 per weight and token. 0: no limit"] = 0.0
+    patience: Annotated[Whole, "stop after this many validations without a new best. 0: no limit"] = 10
 
     batch_tokens: Annotated[int, "largest micro-batch: pairs times length of the longest side", Range(low=8)] = 4096
-    accumulate: Annotated[int, "number of micro-batches per update, over all processes", POSITIVE] = 1
-    max_length: Annotated[int, "leave out pairs with more pieces than this on a side. 0: keep all", NOT_NEGATIVE] = 0
+    accumulate: Annotated[Count, "number of micro-batches per update, over all processes"] = 1
+    max_length: Annotated[Whole, "leave out pairs with more pieces than this on a side. 0: keep all"] = 0
 
     optimizer: Annotated[
         Literal["adam", "adamw", "muon"],
         "adamw decouples the weight decay; muon updates matrices with Muon and the rest with AdamW",
     ] = "adam"
-    beta1: Annotated[float, "beta1 of Adam", PROBABILITY] = 0.9
-    beta2: Annotated[float, "beta2 of Adam", PROBABILITY] = 0.98
+    beta1: Annotated[Share, "beta1 of Adam"] = 0.9
+    beta2: Annotated[Share, "beta2 of Adam"] = 0.98
     epsilon: Annotated[float, "epsilon of Adam", Range(low=1e-15)] = 1e-9
-    weight_decay: Annotated[float, "weight decay of matrices; biases and norms have none", NOT_NEGATIVE] = 0.0
-    clip: Annotated[float, "clip the gradient to this norm. 0: off", NOT_NEGATIVE] = 0.0
+    weight_decay: Annotated[Amount, "weight decay of matrices; biases and norms have none"] = 0.0
+    clip: Annotated[Amount, "clip the gradient to this norm. 0: off"] = 0.0
     schedule: Annotated[
         Literal["inverse_sqrt", "cosine", "linear", "wsd", "constant"],
         "learning rate after the warm-up; cosine, linear and wsd reach 0 when training ends",
     ] = "inverse_sqrt"
-    warmup: Annotated[int, "number of updates from 0 to the peak learning rate", NOT_NEGATIVE] = 4000
-    lr: Annotated[float, "peak learning rate. 0: scale * (dim * warmup)^-0.5, as in the paper", NOT_NEGATIVE] = 0.0
-    scale: Annotated[float, "factor of the learning rate when lr = 0", NOT_NEGATIVE] = 1.0
+    warmup: Annotated[Whole, "number of updates from 0 to the peak learning rate"] = 4000
+    lr: Annotated[Amount, "peak learning rate. 0: scale * (dim * warmup)^-0.5, as in the paper"] = 0.0
+    scale: Annotated[Amount, "factor of the learning rate when lr = 0"] = 1.0
     cooldown: Annotated[
         float,
         "with schedule = wsd: share of the training, at its end, in which the rate falls to 0",
         Range(low=0, high=1),
     ] = 0.2
 
-    label_smoothing: Annotated[float, "share of the target probability spread over the vocabulary", PROBABILITY] = 0.1
+    label_smoothing: Annotated[Share, "share of the target probability spread over the vocabulary"] = 0.1
     consistency: Annotated[
         Literal["none", "rdrop", "simcut"], "extra loss that keeps two noisy passes alike: R-Drop or SimCut"
     ] = "none"
-    consistency_weight: Annotated[float, "weight of the consistency loss", NOT_NEGATIVE] = 3.0
-    cutoff: Annotated[float, "with simcut: share of input tokens set to zero in the second pass", PROBABILITY] = 0.05
-    subword_sampling: Annotated[float, "rate of BPE-dropout, or alpha of unigram sampling. 0: off", PROBABILITY] = 0.0
+    consistency_weight: Annotated[Amount, "weight of the consistency loss"] = 3.0
+    cutoff: Annotated[Share, "with simcut: share of input tokens set to zero in the second pass"] = 0.05
+    subword_sampling: Annotated[Share, "rate of BPE-dropout, or alpha of unigram sampling. 0: off"] = 0.0
 
-    ema: Annotated[
-        float, "decay of the moving average of the weights, which is validated and saved. 0: off", PROBABILITY
-    ] = 0.0
+    ema: Annotated[Share, "decay of the moving average of the weights, which is validated and saved. 0: off"] = 0.0
     average: Annotated[
-        int, "at the end, average this many last checkpoints and keep the average if it is better. 0: off", NOT_NEGATIVE
+        Whole, "at the end, average this many last checkpoints and keep the average if it is better. 0: off"
     ] = 0
 
-    valid_every: Annotated[int, "updates between validations; a validation also saves a checkpoint", POSITIVE] = 1000
-    valid_minutes: Annotated[float, "largest number of minutes between validations. 0: off", NOT_NEGATIVE] = 0.0
-    valid_lines: Annotated[int, "validate on this many lines, from the first. 0: all lines", NOT_NEGATIVE] = 1000
-    valid_beam: Annotated[int, "beam size of validation. 1: greedy", POSITIVE] = 1
+    valid_every: Annotated[Count, "updates between validations; a validation also saves a checkpoint"] = 1000
+    valid_minutes: Annotated[Amount, "largest number of minutes between validations. 0: off"] = 0.0
+    valid_lines: Annotated[Whole, "validate on this many lines, from the first. 0: all lines"] = 1000
+    valid_beam: Annotated[Count, "beam size of validation. 1: greedy"] = 1
     metric: Annotated[Literal["bleu", "chrf", "loss"], "the figure that decides which checkpoint is best"] = "bleu"
-    keep: Annotated[int, "number of last checkpoints to keep; the best checkpoint is always kept", POSITIVE] = 3
-    log_every: Annotated[int, "number of updates between two log entries", POSITIVE] = 50
+    keep: Annotated[Count, "number of last checkpoints to keep; the best checkpoint is always kept"] = 3
+    log_every: Annotated[Count, "number of updates between two log entries"] = 50
 
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "device that computes"] = "auto"
-    processes: Annotated[int, "CPU processes that share each batch, without torchrun. 0: automatic", NOT_NEGATIVE] = 0
+    processes: Annotated[Whole, "CPU processes that share each batch, without torchrun. 0: automatic"] = 0
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "number format. auto: the fastest that works"] = (
         "auto"
     )
@@ -351,8 +351,8 @@ class Train:
 class Translate:
     """[translate]: the defaults of `nmt translate` for the trained model."""
 
-    beam: Annotated[int, "beam size: number of hypotheses in the search. 1: greedy", POSITIVE] = 5
-    alpha: Annotated[float, "length penalty: score = sum(log p) / length^alpha", NOT_NEGATIVE] = 1.0
+    beam: Annotated[Count, "beam size: number of hypotheses in the search. 1: greedy"] = 5
+    alpha: Annotated[Amount, "length penalty: score = sum(log p) / length^alpha"] = 1.0
     max_ratio: Annotated[float, "longest output: max_ratio times the source pieces, plus 10", Range(low=0.1)] = 2.0
 
 
