@@ -45,7 +45,7 @@ def prepare(
 
     Files may be plain, .gz, .xz or .zst; - is standard input. A second run with the same input does nothing.
     """
-    from nmt_cli.data.request import prepare_recipe
+    from nmt_cli.data.prepare import prepare_recipe
     from nmt_cli.recipe.load import parse_overrides
     from nmt_cli.terminal.console import output, say, stages
 

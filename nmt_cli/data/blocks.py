@@ -1,6 +1,8 @@
-"""The work of `nmt prepare` on one block of sentence pairs: clean it, encode it.
+"""The work of `nmt prepare` on one block of sentence pairs: clean it, encode it, drop pairs by the rules.
 
-Worker processes run this work. A block crosses between processes as two joined texts, which are fast to pickle.
+Worker processes run this work. A block crosses between processes as two joined texts, which are fast to pickle. Rules
+on text run before the vocabulary is learned, rules on lengths run after. A pair counts for the first rule that drops
+it. data/prepare.py finds duplicates, because that rule needs the whole corpus.
 """
 
 from __future__ import annotations
@@ -15,13 +17,24 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt_cli.data.rules import length_rule, text_rule
 from nmt_cli.recipe.schema import Clean
-from nmt_cli.text.lines import Normalization, normalize
+from nmt_cli.text.languages import in_wrong_script
+from nmt_cli.text.lines import Normalization, is_blank, normalize
 from nmt_cli.text.vocab import Vocab, load_vocab
 
 PAIRS_PER_BLOCK = 5000
 EXAMPLES_PER_RULE = 3
+
+# The rules of [data.clean] and their meanings, in the order in which they run and are reported.
+RULES = {
+    "empty": "a side is blank",
+    "identical": "both sides are the same",
+    "wrong_script": "not in the script of the language",
+    "overlap": "also in valid or test",
+    "duplicates": "the same pair occurred before",
+    "max_tokens": "too many pieces",
+    "max_ratio": "lengths differ too much",
+}
 
 Pair = tuple[str, str]
 NumberedPair = tuple[int, Pair]
@@ -75,10 +88,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Cleaner:
-    """Normalizes the pairs of a block and drops pairs by the rules on text.
-
-    It also hashes each kept pair, so that duplicates can be found across blocks.
-    """
+    """Normalizes the pairs of a block, drops pairs by the rules on text, and hashes kept pairs to find duplicates."""
 
     rules: Clean
     normalization: Normalization
@@ -91,12 +101,24 @@ class Cleaner:
         dropped = Dropped()
         for number, (source, target) in block.numbered_pairs():
             pair = normalize(source, self.normalization), normalize(target, self.normalization)
-            if rule := text_rule(*pair, self.rules, self.scripts, self.evaluation_texts):
+            if rule := self.broken_rule(*pair):
                 dropped.add(rule, number, pair)
             else:
                 kept.append((number, pair))
                 hashes += hashlib.blake2b("\t".join(pair).encode(), digest_size=8).digest()
         return Block.of(kept), np.frombuffer(bytes(hashes), "<u8"), dropped
+
+    def broken_rule(self, source: str, target: str) -> str | None:
+        rules, scripts, evaluation_texts = self.rules, self.scripts, self.evaluation_texts
+        if rules.empty and (is_blank(source) or is_blank(target)):
+            return "empty"
+        if rules.identical and source == target:
+            return "identical"
+        if rules.wrong_script and (in_wrong_script(source, scripts[0]) or in_wrong_script(target, scripts[1])):
+            return "wrong_script"
+        if rules.overlap and (source in evaluation_texts[0] or target in evaluation_texts[1]):
+            return "overlap"
+        return None
 
 
 @dataclass(frozen=True)
@@ -135,3 +157,14 @@ class Encoder:
             keep = [rule is None for rule in rules]
             sources, targets = list(compress(sources, keep)), list(compress(targets, keep))
         return Encoded.of(sources), Encoded.of(targets), dropped
+
+
+def length_rule(source: int, target: int, rules: Clean) -> str | None:
+    """The first rule on numbers of pieces that drops this pair, or None."""
+    shorter, longer = (source, target) if source < target else (target, source)
+    if rules.max_tokens and longer > rules.max_tokens:
+        return "max_tokens"
+    # 5 extra pieces are allowed, so that "Yes." may stand beside "Yes, that is so."
+    if rules.max_ratio and longer > rules.max_ratio * shorter + 5:
+        return "max_ratio"
+    return None

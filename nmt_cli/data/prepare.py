@@ -1,8 +1,7 @@
 """`nmt prepare`: turn raw corpora into prepared data. Check, clean, learn a vocabulary, encode, report.
 
 Memory stays bounded: text goes block by block through temporary files, and only a few bytes per pair stay in memory.
-The result is one folder, written atomically, with the same bytes for the same input and recipe. docs/data.md lists the
-files of the folder.
+The same input and recipe give the same bytes. docs/data.md lists the files of the prepared folder.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, compress, islice
@@ -25,6 +24,7 @@ from nmt_cli import __version__
 from nmt_cli.data.blocks import (
     EXAMPLES_PER_RULE,
     PAIRS_PER_BLOCK,
+    RULES,
     Cleaner,
     Dropped,
     Encoded,
@@ -34,15 +34,13 @@ from nmt_cli.data.blocks import (
     split_into_blocks,
 )
 from nmt_cli.data.report import Example, Report, Split, report_text
-from nmt_cli.data.request import Files, PathLike, prepare_recipe
-from nmt_cli.data.rules import RULES
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
-from nmt_cli.recipe.load import recipe_tables, tables_toml
+from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Corpus, Recipe
-from nmt_cli.text.languages import scripts_of
+from nmt_cli.text.languages import language_of, scripts_of
 from nmt_cli.text.lines import (
     STDIN,
     check_stdin_once,
@@ -58,6 +56,9 @@ from nmt_cli.text.vocab import Vocab, copy_vocab, find_vocab, learn, load_vocab,
 
 if TYPE_CHECKING:  # the worker processes import this module, and need no rich
     from nmt_cli.terminal.console import ShowProgress
+
+PathLike = str | Path
+Files = PathLike | Sequence[PathLike] | None
 
 FORMAT = 1  # version of the prepared folder
 _OWN_FILES = re.compile(
@@ -84,20 +85,24 @@ def prepare(
     """
     recipe = prepare_recipe(recipe, source=source, target=target, tsv=tsv, out=out, vocab_size=vocab_size, set=set)
     show = show or (lambda stage, done, total: None)
-    folder = recipe.prepared_folder
-    _check_request(recipe, folder)
+    folder, data = recipe.prepared_folder, recipe.data
+    if not data.train:
+        raise NmtError(
+            "there is nothing to prepare: no training corpus is named",
+            "set data.train in the recipe, or give --source and --target, or --tsv",
+        )
+    check_stdin_once(path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths)
+    check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
-        corpora = {
-            split: _check_split(split, given, Path(spool), show) for split, given in recipe.data.corpora().items()
-        }
-        fingerprint = _fingerprint(recipe, corpora)
+        checked = {split: _check_split(split, given, Path(spool), show) for split, given in data.corpora().items()}
+        fingerprint = _fingerprint(recipe, checked)
         meta_file = folder / "meta.json"
         old = read_json(meta_file, "the prepared data's") if meta_file.is_file() and not force else {}
         if old.get("fingerprint") == fingerprint:
             return None
         check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
         with new_folder(folder) as temporary:
-            report = _Preparation(recipe, corpora, temporary, Path(spool), show).run()
+            report = _Preparation(recipe, checked, temporary, Path(spool), show).run()
             write_text(temporary / "report.txt", report_text(report))
             write_text(temporary / "recipe.toml", _portable_toml(recipe))
             meta = {
@@ -105,15 +110,76 @@ def prepare(
                 "nmt": __version__,
                 "fingerprint": fingerprint,
                 "report": dataclasses.asdict(report),
-                "inputs": {split: [corpus.summary() for corpus in checked] for split, checked in corpora.items()},
+                "inputs": {
+                    split: [{"corpus": str(c.given), "lines": c.lines, "sha256": c.sha256} for c in corpora]
+                    for split, corpora in checked.items()
+                },
                 "files": {str(path.relative_to(temporary)): sha256_of(path) for path in sorted(temporary.rglob("*.*"))},
             }
             write_text(temporary / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
     return report
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# 1. Check everything before any work
+def prepare_recipe(
+    recipe: Recipe | PathLike | None = None,
+    *,
+    source: Files = None,
+    target: Files = None,
+    tsv: Files = None,
+    valid_source: Files = None,
+    valid_target: Files = None,
+    valid_tsv: Files = None,
+    test_source: Files = None,
+    test_target: Files = None,
+    test_tsv: Files = None,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    vocab_size: int | None = None,
+    out: PathLike | None = None,
+    set: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """The recipe with the options of `nmt prepare` applied. Without a recipe, files and `out` must be named."""
+    train = _corpora("source", source, target, tsv)
+    if recipe is None and not train:
+        raise NmtError(
+            "neither a recipe nor training files are named",
+            "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR",
+        )
+    if recipe is None and out is None:
+        raise NmtError(
+            "without a recipe, --out must name the folder of the prepared data", "for example --out data/en-de"
+        )
+    options = {
+        "data.train": train,
+        "data.valid": _corpora("valid-source", valid_source, valid_target, valid_tsv),
+        "data.test": _corpora("test-source", test_source, test_target, test_tsv),
+        "data.source_lang": source_lang or _language(source),
+        "data.target_lang": target_lang or _language(target),
+        "data.prepared": str(out) if out else None,
+        "data.folder": "." if train else None,  # paths of options are relative to the current folder
+        "vocab.size": vocab_size,
+    }
+    given = {key: value for key, value in options.items() if value not in (None, [])}
+    return open_recipe(recipe, {**given, **(set or {})})
+
+
+def _corpora(option: str, source: Files, target: Files, tsv: Files) -> list[list[str] | str]:
+    sources, targets = _paths(source), _paths(target)
+    if len(sources) != len(targets):
+        other = option.replace("source", "target")
+        raise NmtError(
+            f"--{option} is given {len(sources)} times, but --{other} {len(targets)} times",
+            "each source file needs one target file",
+        )
+    return [*([a, b] for a, b in zip(sources, targets, strict=True)), *_paths(tsv)]
+
+
+def _paths(files: Files) -> list[str]:
+    return [str(files)] if isinstance(files, str | Path) else [str(path) for path in files or ()]
+
+
+def _language(files: Files) -> str | None:
+    return language_of(Path(_paths(files)[0])) if _paths(files) else None
 
 
 @dataclass(frozen=True)
@@ -125,24 +191,11 @@ class _CheckedCorpus:
     lines: int
     sha256: tuple[str, ...]
 
-    def summary(self) -> dict[str, object]:
-        return {"corpus": str(self.given), "lines": self.lines, "sha256": self.sha256}
-
     def pairs(self) -> Iterator[Pair]:
         source, target = self.readable.source, self.readable.target
         if target is None:
             return (split_tsv(line, source, number) for number, line in enumerate(read_lines(source), 1))
         return zip(read_lines(source), read_lines(target), strict=True)
-
-
-def _check_request(recipe: Recipe, folder: Path) -> None:
-    if not recipe.data.train:
-        raise NmtError(
-            "there is nothing to prepare: no training corpus is named",
-            "set data.train in the recipe, or give --source and --target, or --tsv",
-        )
-    check_stdin_once(path for corpora in recipe.data.corpora().values() for corpus in corpora for path in corpus.paths)
-    check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
 
 
 def _foreign_names(folder: Path) -> list[str]:
@@ -209,9 +262,6 @@ def _portable_toml(recipe: Recipe) -> str:
     return tables_toml(tables)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# 2. The steps
-
 _HASH_FILES = 16  # duplicates are searched in one of these files at a time, so that memory stays small
 _HASH_RECORD = np.dtype([("hash", "<u8"), ("index", "<u8")])
 
@@ -275,12 +325,8 @@ class _Preparation:
         if self.corpora["valid"] or not size:
             return {}
         distance = self.lines // size
-        chosen = (
-            (number, pair)
-            for number, pair in self.train_pairs()
-            if number % distance == 0 and not any(map(is_blank, pair))
-        )
-        return dict(islice(chosen, size))
+        distant = ((number, pair) for number, pair in self.train_pairs() if number % distance == 0)
+        return dict(islice((numbered for numbered in distant if not any(map(is_blank, numbered[1]))), size))
 
     def clean(self, evaluation: dict[str, list[Pair]], held_out: dict[int, Pair]) -> None:
         """Normalize the training pairs, apply the rules on text, and write the kept pairs to the spool."""
@@ -379,9 +425,9 @@ class _Preparation:
         """An example for the report. The number counts through all corpora; the example names the file and its line."""
         for corpus in self.corpora["train"]:
             if number <= corpus.lines:
-                return Example(rule, name_of(corpus.given.source), number, *pair)
+                break
             number -= corpus.lines
-        raise AssertionError("the line number is larger than the number of training pairs")
+        return Example(rule, name_of(corpus.given.source), number, *pair)
 
     def all_dropped(self) -> NmtError:
         counts = ", ".join(f"{rule} {self.dropped.counts[rule]:,}" for rule in RULES if self.dropped.counts[rule])

@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nmt_cli.data.blocks import RULES
 from nmt_cli.terminal.plot import bar, bin_label, bins
 from nmt_cli.terminal.tables import new_table
 
@@ -13,15 +14,6 @@ if TYPE_CHECKING:  # rich is imported only where tables are drawn: the worker pr
     from rich.console import RenderableType
     from rich.table import Table
 
-_MEANINGS = {
-    "empty": "a side is blank",
-    "identical": "both sides are the same",
-    "wrong_script": "not in the script of the language",
-    "overlap": "also in valid or test",
-    "duplicates": "the same pair occurred before",
-    "max_tokens": "too many pieces",
-    "max_ratio": "lengths differ too much",
-}
 _EXAMPLE_WIDTH = 60  # characters
 _BAR_WIDTH = 14  # characters; all tables fit into 60 columns
 
@@ -85,7 +77,7 @@ def _account(report: Report) -> Table:
     table.columns[2].justify = "left"
     table.add_row("read", f"{report.read:,}", "")
     for rule, count in report.dropped.items():
-        table.add_row(f"- {rule}", f"{count:,}", _MEANINGS[rule], style="dim" if not count else "")
+        table.add_row(f"- {rule}", f"{count:,}", RULES[rule], style="dim" if not count else "")
     if report.held_out:
         table.add_row("- held out", f"{report.held_out:,}", "for validation, as no validation corpus was given")
     table.add_row("= kept", f"{kept:,}", f"{kept / report.read:.1%}", style="bold")

@@ -112,7 +112,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         several = f"{f'recipe {path}' if path else 'the settings'}: {len(lines)} problems{listed}"
         hint = "nmt recipes --keys lists every key with its range and default"
         raise NmtError(several if len(lines) > 1 else lines[0], hint)
-    return _place(recipe, path, out_is_override="train.out" in (overrides or {}))
+    return _place(recipe, path, out_is_override="train.out" in layer)
 
 
 def _family(values: dict[str, Any]) -> str:

@@ -16,8 +16,8 @@ from rich.text import Text
 from nmt_cli.scoring.metrics import LengthScores, ScoreReport, SentenceScores, SystemScore, WorstLine, WorstLines
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
+from nmt_cli.text.languages import words_and_marks
 from nmt_cli.text.lines import one_line
-from nmt_cli.text.words import words_and_marks
 
 _SIGNIFICANT = 0.05
 # Widths in characters.

@@ -20,7 +20,7 @@ from nmt_cli.scoring.comet import MODEL, comet_scores, load_comet
 from nmt_cli.scoring.texts import Lines, Texts, find_warnings, given_texts
 from nmt_cli.scoring.tokenizers import check_tokenizer, choose_tokenizer, tokenizer_for
 from nmt_cli.terminal.plot import bins
-from nmt_cli.text.words import count_words
+from nmt_cli.text.languages import count_words
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -12,8 +12,8 @@ from itertools import combinations
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
+from nmt_cli.text.languages import UNSPACED
 from nmt_cli.text.lines import check_stdin_once, is_blank, name_of, read_lines
-from nmt_cli.text.words import UNSPACED
 
 _SUBWORD_MARKS = re.compile(r"@@(?: |$)|▁")  # marks of subword-nmt and SentencePiece
 _NOT_FOR_13A = re.compile(f"[{UNSPACED}\uac00-\ud7af]")  # Korean spaces separate phrases rather than words

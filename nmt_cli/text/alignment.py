@@ -9,14 +9,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from nmt_cli.text.words import UNSPACED
+from nmt_cli.text.languages import UNSPACED
 
 SPACE = "▁"  # SentencePiece writes the space before a word like this
-
-_JOINING = ("'", "’", "-", "\u2010", "\u2011")  # apostrophes and hyphens join the parts of a word
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,18 @@ def words_of(pieces: Sequence[str], punctuation: bool = False) -> list[Word]:
 
     With `punctuation`, a punctuation mark is a word, except the apostrophe of "j'aime" and hyphens as in "vis-à-vis".
     """
-    if not pieces:
-        return []
     starts = [
         index
         for index, piece in enumerate(pieces)
         if index == 0
         or piece.startswith(SPACE)
-        or _unspaced(piece)
-        or _unspaced(pieces[index - 1])
+        or _UNSPACED.search(piece)
+        or _UNSPACED.search(pieces[index - 1])
         or (punctuation and (_separates(piece) or _separates(pieces[index - 1])))
     ]
     # A piece that is only a space belongs to the next word.
     starts = [a for a in starts if a == 0 or pieces[a - 1] != SPACE or pieces[a].startswith(SPACE)]
-    spans = zip(starts, [*starts[1:], len(pieces)], strict=True)
+    spans = pairwise([*starts, len(pieces)])
     return [Word("".join(pieces[a:b]).replace(SPACE, " ").strip(), a, b) for a, b in spans]
 
 
@@ -67,17 +65,10 @@ def pharaoh(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 def _separates(piece: str) -> bool:
-    return is_punctuation(piece) and piece not in _JOINING
+    """Apostrophes and hyphens join the parts of a word."""
+    return is_punctuation(piece) and piece not in ("'", "’", "-", "\u2010", "\u2011")
 
 
 def is_punctuation(piece: str) -> bool:
     text = piece.replace(SPACE, "")
     return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
-
-
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-
-
-def _unspaced(piece: str) -> bool:
-    """True for scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
-    return _UNSPACED.search(piece) is not None

@@ -1,7 +1,8 @@
-"""Language codes, the scripts of languages, and the language in a file name."""
+"""Language codes, the scripts of languages, and words in text of any script."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
@@ -43,9 +44,12 @@ _LANGUAGES = {
     "MALAYALAM": "ml",
     "SINHALA": "si",
 }
-_LATIN = frozenset({"LATIN"})
-# Languages that are written without spaces between sentences.
-_UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
+# Scripts written without spaces between words: Thai to Khmer, kana, Han.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_MARKS = "!-/:-@\\[-`{-~\u00a1\u00ab\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u301f\uff01-\uff0f\uff1a-\uff20"
+_WORD = f"[{UNSPACED}]|[^\\s{UNSPACED}{_MARKS}]+"
+_WORDS = re.compile(_WORD)
+_PIECES = re.compile(f"({_WORD}|[{_MARKS}])(\\s*)")
 
 
 def language_code(language: str) -> str:
@@ -54,7 +58,7 @@ def language_code(language: str) -> str:
 
 
 def puts_spaces_between_sentences(language: str) -> bool:
-    return language_code(language) not in _UNSPACED_LANGUAGES
+    return language_code(language) not in ("zh", "ja", "th", "lo", "km", "my")
 
 
 def scripts_of(language: str) -> frozenset[str] | None:
@@ -71,14 +75,22 @@ def language_of(path: Path) -> str | None:
 @lru_cache(maxsize=1 << 16)
 def _script(character: str) -> str | None:
     """The script of a letter: the first word of its Unicode name. None if the character is not a letter."""
-    if not character.isalpha():
-        return None
-    return unicodedata.name(character, "UNKNOWN").split()[0]
+    return unicodedata.name(character, "UNKNOWN").split()[0] if character.isalpha() else None
 
 
 def in_wrong_script(text: str, scripts: frozenset[str] | None) -> bool:
     """True if more than half of the letters are in another script."""
-    if scripts is None or (scripts == _LATIN and text.isascii()):
+    if scripts is None or (scripts == {"LATIN"} and text.isascii()):
         return False
     letters = [script for script in map(_script, text) if script]
     return 2 * sum(script not in scripts for script in letters) > len(letters)
+
+
+def count_words(text: str) -> int:
+    """Count the words, without punctuation. In scripts without spaces every character counts as a word."""
+    return len(_WORDS.findall(text))
+
+
+def words_and_marks(text: str) -> list[tuple[str, str]]:
+    """Every word and punctuation mark, each with the space that follows it."""
+    return _PIECES.findall(text)

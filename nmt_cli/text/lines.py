@@ -1,9 +1,7 @@
-"""Read and write lines of text. All commands follow the same rules:
+"""Read and write lines of text, by the same rules in all commands.
 
-- Only LF ends a line; one CR before the LF is removed. So line counts agree with `wc -l`: VT, FF, NEL and U+2028 do not
-  end a line.
-- Text is strict UTF-8 in every locale. A BOM at the start is removed. An error names file, line and byte.
-- Files may be plain, .gz, .xz or .zst; "-" is standard input.
+Only LF ends a line, as `wc -l` counts; one CR before the LF is removed. Text is strict UTF-8 in every locale, without a
+BOM. Files may be plain, .gz, .xz or .zst; "-" is standard input.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
 
@@ -29,8 +28,7 @@ Normalization = Literal["nfc", "nfkc", "none"]
 
 def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
     """Yield the lines of a file or of standard input, without line ends. `on_bom` is called if a BOM was removed."""
-    for block in read_blocks(path, on_bom):
-        yield from block
+    return chain.from_iterable(read_blocks(path, on_bom))
 
 
 def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[list[str]]:
@@ -83,27 +81,24 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 
 
 def _decode(data: bytes, path: Path, first_line: int) -> str:
+    """Decode a block of `path` that begins with line `first_line`."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        hint = (
-            f"if the file is UTF-16: iconv -f UTF-16 -t UTF-8 {path} converts it"
-            if data[:2] in (b"\xff\xfe", b"\xfe\xff")
-            else f"if the file is Latin-1: iconv -f LATIN1 -t UTF-8 {path} converts it"
-        )
+        offset = error.start
+        encoding = ("UTF-16", "UTF-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("Latin-1", "LATIN1")
+        hint = f"if the file is {encoding[0]}: iconv -f {encoding[1]} -t UTF-8 {path} converts it"
         problem = "not UTF-8" if error.reason != "unexpected end of data" else "the end of a character is missing"
-        raise _located(path, data, error.start, first_line, f"{problem} (0x{data[error.start]:02x})", hint) from None
-    if "\0" in text:
+        problem += f" (0x{data[offset]:02x})"
+    else:
+        if "\0" not in text:
+            return text
+        offset = data.index(b"\0")
         hint = "the file may be UTF-16 or binary; in plain text, tr -d '\\000' removes NUL bytes"
-        raise _located(path, data, data.index(b"\0"), first_line, "a NUL byte", hint)
-    return text
-
-
-def _located(path: Path, data: bytes, offset: int, first_line: int, problem: str, hint: str) -> NmtError:
-    """An error that names the line and the byte of `offset` in `data`, a block that begins with line `first_line`."""
+        problem = "a NUL byte"
     line = first_line + data.count(b"\n", 0, offset)
     byte = offset - data.rfind(b"\n", 0, offset)  # bytes of a line are counted from 1
-    return NmtError(f"{name_of(path)}, line {line}, byte {byte}: {problem}", hint)
+    raise NmtError(f"{name_of(path)}, line {line}, byte {byte}: {problem}", hint)
 
 
 def name_of(path: Path) -> str:
@@ -121,28 +116,26 @@ def _chunks(path: Path) -> Iterator[bytes]:
         whole = path.is_file()  # a named pipe is read without a buffer, which would wait until it is full
         with path.open("rb", buffering=-1 if whole else 0) as file:
             if path.suffix == ".zst":
-                yield from _zst_chunks(path, file)
+                yield from _zst_chunks(file)
             elif path.suffix in (".gz", ".xz"):
                 with gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else lzma.LZMAFile(file) as stream:
                     yield from iter(lambda: stream.read(BLOCK) if whole else stream.read1(BLOCK), b"")
             else:
                 yield from iter(lambda: file.read(BLOCK), b"")
     except EOFError:
-        message = f"{path} is cut off: the compressed data end too early"
-        raise NmtError(message, "download or copy the file again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise NmtError(
-            f"{path} is not a valid {path.suffix} file: {error}", "rename the file if it is plain text"
-        ) from None
+        hint = "download or copy the file again"
+        raise NmtError(f"{path} is cut off: the compressed data end too early", hint) from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as error:
+        hint = "rename the file if it is plain text"
+        raise NmtError(f"{path} is not a valid {path.suffix} file: {error}", hint) from None
     except FileNotFoundError:
         raise NmtError(f"there is no file {path}", _similar_files(path)) from None
     except OSError as error:
-        raise NmtError(
-            f"cannot read {name_of(path)}: {error.strerror}", "check that it is a text file, and its permissions"
-        ) from None
+        hint = "check that it is a text file, and its permissions"
+        raise NmtError(f"cannot read {name_of(path)}: {error.strerror}", hint) from None
 
 
-def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _zst_chunks(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
     frame = None  # zstandard's own file reader accepts truncated files, so the end of each frame is checked here
@@ -152,9 +145,7 @@ def _zst_chunks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
             try:
                 text = frame.decompress(data)
             except zstandard.ZstdError as error:
-                raise NmtError(
-                    f"{path} is not a valid .zst file: {error}", "rename the file if it is plain text"
-                ) from None
+                raise ValueError(error) from None
             if text:
                 yield text
             data = b""
@@ -173,12 +164,8 @@ def _similar_files(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file with UTF-8 and LF on every platform."""
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
+    path.write_text(text, encoding="utf-8", newline="\n")
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A single line
 
 # Control characters, including tab, and separators that other programs treat as line ends. They never reach a model, so
 # a model never writes them.

@@ -1,7 +1,7 @@
 """SentencePiece vocabularies: learn, encode, decode, and the ids of the special pieces.
 
-A vocabulary is a folder: joint.model, or source.model and target.model; and vocab.json with the normalization of text.
-Prepared data, runs and models each contain their vocabulary, so that a model is never used with another vocabulary.
+A vocabulary is a folder: joint.model, or source.model and target.model; and vocab.json. Prepared data, runs and models
+each contain their vocabulary, so that a model is never used with another vocabulary.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.lines import Normalization, normalize, write_text
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-
-# The result of SentencePiece depends on the number of threads (unigram sums in another order), so the number is fixed.
-_LEARNING_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def learn(lines: Iterator[str], settings: recipe.Vocab, name: str) -> bytes:
             split_digits=True,  # a new number is still written digit by digit
             normalization_rule_name="identity",  # text.lines.normalize has normalized the text
             max_sentence_length=1 << 16,
-            num_threads=_LEARNING_THREADS,
+            num_threads=4,  # fixed: unigram sums in another order with another number
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,
@@ -118,9 +115,8 @@ def _explain(error: str, settings: recipe.Vocab, name: str) -> NmtError:
             f"set vocab.size (--vocab-size) to more than {least[2]}, or vocab.coverage lower than {settings.coverage}",
         )
     if "sentences_.empty()" in error:
-        return NmtError(
-            f"there is no {name} text to learn a vocabulary from", "check that the training corpus is not blank"
-        )
+        hint = "check that the training corpus is not blank"
+        return NmtError(f"there is no {name} text to learn a vocabulary from", hint)
     return NmtError(f"SentencePiece cannot learn the {name} vocabulary: {error.strip()}", "check the [vocab] settings")
 
 
@@ -150,11 +146,11 @@ def find_vocab(path: Path) -> Path:
 
 def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
     """Copy the vocabulary of `origin` for these data. Both must have the same normalization."""
-    loaded = load_vocab(find_vocab(origin))
-    if loaded.normalization != data.normalize:
+    made_with = load_vocab(find_vocab(origin)).normalization
+    if made_with != data.normalize:
         raise NmtError(
-            f"the vocabulary of {origin} was made with data.normalize = {loaded.normalization}, not {data.normalize}",
-            f"add --set data.normalize={loaded.normalization}",
+            f"the vocabulary of {origin} was made with data.normalize = {made_with}, not {data.normalize}",
+            f"add --set data.normalize={made_with}",
         )
     shutil.copytree(find_vocab(origin), folder)
 
@@ -169,18 +165,10 @@ def load_vocab(folder: Path) -> Vocab:
         loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
         if about["normalization"] not in get_args(Normalization):
             raise ValueError(f"there is no normalization {about['normalization']}")
-        return Vocab(
-            source=loaded[sides[0]],
-            target=loaded[sides[1]],
-            source_lang=about["source_lang"],
-            target_lang=about["target_lang"],
-            normalization=about["normalization"],
-            type=about["type"],
-            symbols=tuple(about["symbols"]),
-        )
+        fields = {key: about[key] for key in ("source_lang", "target_lang", "normalization", "type")}
+        return Vocab(loaded[sides[0]], loaded[sides[1]], symbols=tuple(about["symbols"]), **fields)
     except FileNotFoundError as error:
-        raise NmtError(
-            f"{folder} is not a vocabulary: {Path(error.filename).name} is missing", "prepare the data again"
-        ) from None
+        problem = f"{folder} is not a vocabulary: {Path(error.filename).name} is missing"
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise NmtError(f"the vocabulary in {folder} is damaged: {error}", "prepare the data again") from None
+        problem = f"the vocabulary in {folder} is damaged: {error}"
+    raise NmtError(problem, "prepare the data again")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
+from nmt_cli.text.languages import UNSPACED
 from nmt_cli.text.lines import Normalization, normalize, read_lines, split_tsv
-from nmt_cli.text.words import UNSPACED
 from nmt_cli.translate.protect import Span, without_overlaps
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from nmt_cli.text.alignment import SPACE, Word, is_punctuation, words_of
-from nmt_cli.text.words import UNSPACED
+from nmt_cli.text.languages import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
 _W = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.data.rules import length_rule
+from nmt_cli.data.blocks import length_rule
 from nmt_cli.recipe.schema import Clean
 
 

@@ -120,7 +120,7 @@ def test_long_names_are_shortened_unless_they_become_equal():
     ],
 )
 def test_differences_by_word(reference, translation, missed, wrong):
-    from nmt_cli.text.words import words_and_marks
+    from nmt_cli.text.languages import words_and_marks
 
     missed_flags, wrong_flags = differences(reference, translation)
     for text, flags, expected in ((reference, missed_flags, missed), (translation, wrong_flags, wrong)):

@@ -10,7 +10,7 @@ from support.score_texts import FILES, REFERENCE, tsv_rows
 
 from nmt_cli.errors import NmtError
 from nmt_cli.scoring.metrics import corpus_scores, score
-from nmt_cli.text.words import count_words
+from nmt_cli.text.languages import count_words
 
 
 @pytest.mark.parametrize("references", [["ref.de"], ["ref.de", "ref2.de"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.text.words import count_words
+from nmt_cli.text.languages import count_words
 
 
 @pytest.mark.parametrize(
