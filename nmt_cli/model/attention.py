@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from nmt_cli.model.dropout import dropout
 
-# The linear layers that fuse several matrices into one, and the number of these matrices. One large matrix product is
-# faster than several small ones.
+# The linear layers that fuse several matrices into one, which is faster, and the number of these matrices.
 FUSED = {"qkv": 3, "keys_values": 2}
+
+Attended = tuple[Tensor, Tensor | None]  # the output, and attention weights if needed
 
 
 class Attention(nn.Module):
@@ -29,21 +30,15 @@ class Attention(nn.Module):
         return projected.unflatten(-1, (parts, self.heads, -1)).unbind(2)
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """query (B,T,H,D/H), key and value (B,S,H,D/H) -> (B,T,D), and weights (B,H,T,S) if needed.
+        self, parts: tuple[Tensor, ...], mask: Tensor | None, need_weights: bool, causal: bool = False
+    ) -> Attended:
+        """Queries (B,T,H,D/H), keys and values (B,S,H,D/H) -> (B,T,D), and weights (B,H,T,S) if needed.
 
-        `mask` broadcasts to (B,H,T,S). A query sees the positions where the mask is True. PyTorch's fused kernel does
+        A query sees the positions where the mask, which broadcasts to (B,H,T,S), is True. PyTorch's fused kernel does
         not return the weights, and its dropout is slow on a CPU. In these two cases attention is computed step by step.
         """
         dropout_rate = self.dropout_rate if self.training else 0.0
-        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        query, key, value = (part.transpose(1, 2) for part in parts)
         weights = None
         if not need_weights and (not dropout_rate or query.device.type != "cpu"):
             context = F.scaled_dot_product_attention(query, key, value, mask, dropout_rate, causal)
@@ -66,24 +61,23 @@ class SelfAttention(Attention):
         super().__init__(dim, heads, dropout_rate)
         self.qkv = nn.Linear(dim, 3 * dim)
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        query, key, value = self.split(self.qkv(x), 3)
-        return self.attend(query, key, value, mask, causal, need_weights)
+    def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool, causal: bool = False) -> Attended:
+        return self.attend(self.split(self.qkv(x), 3), mask, need_weights, causal)
 
-    def step(
-        self, x: Tensor, cache: Tensor, seen: Tensor | None, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,T,D) -> queries (B,T,H,D/H), keys and values (B,T,2D)."""
+        query, keys_values = self.qkv(x).split([x.size(-1), 2 * x.size(-1)], -1)
+        return self.split(query, 1)[0], keys_values
+
+    def step(self, x: Tensor, cache: Tensor, seen: Tensor | None, need_weights: bool) -> Attended:
         """One token of each hypothesis: x (B*K,1,D) -> (B*K,1,D), and weights (B,H,K,n) if needed.
 
         The K hypotheses of a sentence share the cache (B,n,2D). Its last K slots are free: the keys and values of x are
         written there. Hypothesis k of sentence b sees the slots where seen[b,0,k] (B,1,K,n) is True; None: all slots.
         """
         rows = x.view(len(cache), -1, x.size(-1))
-        query, cache[:, -rows.size(1) :] = self.qkv(rows).split([x.size(-1), 2 * x.size(-1)], -1)
-        key, value = self.split(cache, 2)
-        y, weights = self.attend(self.split(query, 1)[0], key, value, seen, need_weights=need_weights)
+        query, cache[:, -rows.size(1) :] = self.project(rows)
+        y, weights = self.attend((query, *self.split(cache, 2)), seen, need_weights)
         return y.view(x.shape), weights
 
 
@@ -95,9 +89,6 @@ class CrossAttention(Attention):
         self.query = nn.Linear(dim, dim)
         self.keys_values = nn.Linear(dim, 2 * dim)
 
-    def forward(
-        self, x: Tensor, keys_values: Tensor, mask: Tensor | None = None, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, keys_values: Tensor, mask: Tensor | None, need_weights: bool) -> Attended:
         """x (B,T,D), keys_values (B,S,2D) -> (B,T,D), and weights (B,H,T,S) if needed."""
-        key, value = self.split(keys_values, 2)
-        return self.attend(self.split(self.query(x), 1)[0], key, value, mask, need_weights=need_weights)
+        return self.attend(self.split(self.query(x), 1) + self.split(keys_values, 2), mask, need_weights)

@@ -1,12 +1,9 @@
-"""The contract of every model. Search, training and inspection use this contract and nothing else of a model.
+"""The contract of every model. Search, training and inspection use nothing else of a model.
 
-Dimensions, here, in all of model/ and in training/loss.py:
-    B rows of a batch, S source length, T target length, D width of the model, V size of the target vocabulary,
-    H attention heads, L layers of the encoder or decoder, K hypotheses of a beam per sentence.
-
+Dimensions, here, in all of model/ and in training/loss.py: B rows of a batch, S source length, T target length, D width
+of the model, V size of the target vocabulary, H attention heads, L layers, K hypotheses of a sentence.
 Token ids are padded with PAD at the end, and a source ends with EOS. `memory` holds the tensors that stay constant
-while a target is written. `state` holds the tensors that change from step to step. Both are dicts of tensors with the
-batch on dim 0. They are two dicts, so that reordering hypotheses (`move`) does not copy the source side.
+while a target is written, `state` those that change from step to step, both with the batch on dim 0.
 """
 
 from __future__ import annotations
@@ -19,6 +16,8 @@ from torch import Tensor, nn
 from nmt_cli.text.vocab import BOS, PAD
 
 Tensors = dict[str, Tensor]
+Decoded = tuple[Tensor, Tensors | None]  # features or logits, and attention weights by kind
+Stepped = tuple[Tensor, Tensors | None, Tensors]  # logits, attention weights, the next state
 
 
 def select(tensors: Tensors, rows: Tensor) -> Tensors:
@@ -27,8 +26,7 @@ def select(tensors: Tensors, rows: Tensor) -> Tensors:
 
 
 def forbid_pad_and_bos(logits: Tensor) -> Tensor:
-    """Set the logits (...,V) of PAD and BOS to -inf, in place. These two never stand in a translation, but label
-    smoothing gives them a small probability, as it does to every id."""
+    """Set the logits (...,V) of PAD and BOS to -inf, in place. Label smoothing gives both a small probability."""
     logits[..., [PAD, BOS]] = float("-inf")
     return logits
 
@@ -36,8 +34,8 @@ def forbid_pad_and_bos(logits: Tensor) -> Tensor:
 class Seq2Seq(nn.Module):
     """A model that reads a source and writes a target from left to right.
 
-    `attention=True` also returns attention weights, which costs time. A family leaves out the kinds of weights that it
-    does not have. `keep` is False for tokens whose embedding is set to zero (SimCut); their position vectors stay.
+    `attention=True` also returns the attention weights that the family has; this costs time. `keep` is False for tokens
+    whose embedding is set to zero (SimCut); their position vectors stay.
     """
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
@@ -48,9 +46,7 @@ class Seq2Seq(nn.Module):
         """The state before the first token."""
         raise NotImplementedError
 
-    def step(
-        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
-    ) -> tuple[Tensor, Tensors | None, Tensors]:
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         """prev (B,), BOS in the first step -> logits (B,V), {"cross": (B,L,H,S)} or None, the next state.
 
         A step may overwrite the given state, so continue from the returned state or from a `move` of it. prev and state
@@ -61,14 +57,11 @@ class Seq2Seq(nn.Module):
     def move(self, state: Tensors, rows: Tensor) -> Tensors:
         """The state of the hypotheses rows (B,K): hypothesis k of sentence b continues row rows[b,k].
 
-        The rows rows[b] must all belong to one sentence of the given state. Sentences may leave, and the others stay in
-        order.
+        All rows[b] belong to one sentence of the given state. Sentences may leave, and the others stay in order.
         """
         return select(state, rows.flatten())
 
-    def features(
-        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
-    ) -> tuple[Tensor, Tensors | None]:
+    def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         """tgt_in (B,T), which begins with BOS -> (B,T,D), {"cross": (B,L,H,T,S), "decoder": (B,L,H,T,T)} or None."""
         raise NotImplementedError
 
@@ -81,7 +74,7 @@ class Seq2Seq(nn.Module):
         """(...,D) -> logits (...,V)."""
         return F.linear(features, self.output_weight)
 
-    def decode(self, tgt_in: Tensor, memory: Tensors, attention: bool = False) -> tuple[Tensor, Tensors | None]:
+    def decode(self, tgt_in: Tensor, memory: Tensors, attention: bool = False) -> Decoded:
         """All steps at once, for a known target: logits (B,T,V), and attention weights as in `features`."""
         features, weights = self.features(tgt_in, memory, attention)
         return self.project(features), weights
@@ -99,10 +92,7 @@ class Seq2Seq(nn.Module):
 
 
 def parameters_by_part(model: nn.Module) -> Counter[str]:
-    """Parameter counts of the attributes of the model: target_embedding, encoder, decoder, ...
-
-    Build the model under `torch.device("meta")` to count without allocating memory.
-    """
+    """Parameter counts of the attributes of the model: target_embedding, encoder, decoder, ..."""
     parts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         parts[name.split(".")[0]] += parameter.numel()
@@ -112,13 +102,11 @@ def parameters_by_part(model: nn.Module) -> Counter[str]:
 def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
     """A token costs 6 operations for each weight that it is multiplied with: 2 in the forward pass, 4 in the backward.
 
-    Looking up embeddings is free. The products between queries, keys and values are not counted: for sentences of usual
-    length they are a few percent of the total.
+    Looking up embeddings is free. The products between queries, keys and values, a few percent, are not counted.
     """
-    output = model.output_weight
     per_source = per_target = 0.0
     for name, parameter in model.named_parameters():
-        if parameter is output:
+        if parameter is model.output_weight:
             per_target += parameter.numel()
         elif "embedding" not in name and "positions" not in name:
             by_source, by_target = model.uses_per_token(name)

@@ -11,8 +11,7 @@ from nmt_cli.recipe import schema as recipe
 
 
 def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> Seq2Seq:
-    """A model with initial weights. Under `torch.device("meta")` the model has no memory for weights: use that to count
-    parameters, or before weights are loaded."""
+    """A model with initial weights. Under `torch.device("meta")` it has no memory for weights, only their shapes."""
     match config:
         case recipe.Transformer():
             return Transformer(config, source_vocab, target_vocab)

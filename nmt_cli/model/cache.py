@@ -3,8 +3,7 @@
 The K hypotheses of a sentence share one row of slots. A state holds
     "cache" (B,L,n,2D): slots for keys and values of all layers; each step fills K more slots of each sentence,
     "seen" (B*K,m): which of the first m slots belong to the past of each hypothesis.
-Reordering hypotheses moves rows of "seen" only, which is cheap. The cache is copied in two cases: when sentences leave,
-and when no slot is free. The second copy makes room for GROWTH steps and drops the slots that no hypothesis sees.
+Reordering hypotheses moves rows of "seen" only. The cache is copied when sentences leave and when no slot is free.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ def make_room(state: Tensors, rows: int, fixed: int = 0) -> tuple[Tensor, Tensor
 
 
 def _grow(cache: Tensor, seen: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
-    """cache (B,L,n,2D), seen (B,K,m) -> a cache with the slots that are still needed and then free slots, and "seen" of
-    the needed slots (B*K,m')."""
+    """seen (B,K,m) -> a cache with the slots that a hypothesis sees and then free slots, and its "seen" (B*K,m')."""
     sentences, layers, size, width = cache.shape
     needed = seen.any(1)
     needed[:, :fixed] = True

@@ -1,11 +1,8 @@
 """ConvS2S: convolutions instead of recurrence (Gehring et al. 2017, section 3).
 
-An encoder layer sees a few words around each position. A decoder layer sees a few words up to each position and attends
-to the source. Each sum of two tensors is multiplied by sqrt(1/2), which preserves the variance (section 3.4).
-
+Each sum of two tensors is multiplied by sqrt(1/2), which preserves the variance (section 3.4).
 Two things differ from the paper. All layers have width D, so there are no projections between widths. Weight
-normalization and the scaling of encoder gradients are left out: the paper needs them for plain gradient descent, and
-Adam scales the step of each parameter.
+normalization and the scaling of encoder gradients, which plain gradient descent needs, are left out: Adam does not.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.model.base import Tensors
+from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.rnn_scores import blend
 from nmt_cli.model.transformer import LearnedPositions
@@ -108,18 +105,14 @@ class Conv(EmbeddingSeq2Seq):
             "position": torch.zeros(len(keys), dtype=torch.long, device=keys.device),
         }
 
-    def step(
-        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
-    ) -> tuple[Tensor, Tensors | None, Tensors]:
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         position = int(state["position"][0])
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
         x, weights, past = self.run_decoder(x, memory, state["past"])
         cross = {"cross": weights.movedim(3, 1).flatten(0, 1)} if attention else None  # (B,L,1,K,S) -> (B*K,L,1,S)
         return self.project(x[:, 0]), cross, {"past": past, "position": state["position"] + 1}
 
-    def features(
-        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
-    ) -> tuple[Tensor, Tensors | None]:
+    def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
         x, weights, _ = self.run_decoder(x, memory, self.start(memory)["past"])
         return x, {"cross": weights} if attention else None

@@ -1,12 +1,8 @@
 """One causal Transformer over source and target (Liu et al. 2018, section 4.2.3).
 
-The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted.
-
-Attention is causal, so the source does not depend on the target. In every layer, the target reads only the keys and
-values of the source. They are computed once per sentence and form the memory.
-
-Source and target both count positions from 0. A learned vector for each side is added to its positions. So padding
-between source and target changes nothing, and max_positions limits each side, as in the other families.
+The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted. The source does
+not depend on the target, so its keys and values are computed once per sentence and form the memory.
+Source and target both count positions from 0, so padding between them changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.model import cache
-from nmt_cli.model.base import Tensors
+from nmt_cli.model.attention import Attended
+from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
 from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialize, padding_mask
 from nmt_cli.recipe import schema as recipe
@@ -47,27 +44,22 @@ class Layer(EncoderLayer):
 
     def read(self, x: Tensor, need_weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """The source (B,S,D) -> the output of this layer (B,S,D), keys and values (B,S,2D), weights (B,H,S,S)."""
-        query, keys_values = self.project(x)
-        key, value = self.attention.split(keys_values, 2)
+        query, keys_values = self.attention.project(self.around_attention.before(x))
         # No mask is needed: padding is at the end, and causal attention does not look ahead.
-        y, weights = self.attention.attend(query, key, value, causal=True, need_weights=need_weights)
+        parts = (query, *self.attention.split(keys_values, 2))
+        y, weights = self.attention.attend(parts, None, need_weights, causal=True)
         return self.finish(x, y), keys_values, weights
 
-    def write(self, x: Tensor, prefix: Tensor, mask: Tensor | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+    def write(self, x: Tensor, prefix: Tensor, mask: Tensor | None, need_weights: bool) -> Attended:
         """The whole target (B,T,D) after the prefix (B,S,2D) -> (B,T,D), weights (B,H,T,S+T)."""
         length, width = x.size(1), prefix.size(1)
-        query, keys_values = self.project(x)
-        key, value = self.attention.split(torch.cat([prefix, keys_values], 1), 2)
+        query, keys_values = self.attention.project(self.around_attention.before(x))
+        parts = (query, *self.attention.split(torch.cat([prefix, keys_values], 1), 2))
         visible = torch.ones(length, width + length, dtype=torch.bool, device=x.device).tril(width)
         if mask is not None:  # (B,1,1,S)
             visible = visible & F.pad(mask, (0, length), value=True)
-        y, weights = self.attention.attend(query, key, value, visible, need_weights=need_weights)
+        y, weights = self.attention.attend(parts, visible, need_weights)
         return self.finish(x, y), weights
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,T,D) -> queries (B,T,H,D/H), keys and values (B,T,2D)."""
-        query, keys_values = self.attention.qkv(self.around_attention.before(x)).split([x.size(-1), 2 * x.size(-1)], -1)
-        return self.attention.split(query, 1)[0], keys_values
 
 
 class DecoderOnly(EmbeddingSeq2Seq):
@@ -108,6 +100,8 @@ class DecoderOnly(EmbeddingSeq2Seq):
             memory["attention"] = torch.stack(weights, 1)
         return memory
 
+    move = staticmethod(cache.move)
+
     def start(self, memory: Tensors) -> Tensors:
         """The state: the cache and "seen" of cache.py, where the source comes first, and the number of steps (B,)."""
         source = torch.stack([memory[f"keys_values{i}"] for i in range(len(self.layers))], 1)
@@ -118,12 +112,7 @@ class DecoderOnly(EmbeddingSeq2Seq):
             "position": torch.zeros(len(source), dtype=torch.long, device=source.device),
         }
 
-    def move(self, state: Tensors, rows: Tensor) -> Tensors:
-        return cache.move(state, rows)
-
-    def step(
-        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
-    ) -> tuple[Tensor, Tensors | None, Tensors]:
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         position, length = int(state["position"][0]), memory["keys_values0"].size(1)
         past, seen = cache.make_room(state, len(prev), fixed=length)
         visible = seen.view(len(past), 1, -1, seen.size(1))
@@ -136,12 +125,10 @@ class DecoderOnly(EmbeddingSeq2Seq):
             x = layer.finish(x, y)
             cross += [] if layer_weights is None else [layer_weights[..., :length]]
         weights = {"cross": torch.stack(cross, 1).movedim(3, 1).flatten(0, 1)} if attention else None
-        logits = self.project(self.norm(x[:, 0]))
-        return logits, weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
+        state = {"cache": past, "seen": seen, "position": state["position"] + 1}
+        return self.project(self.norm(x[:, 0])), weights, state
 
-    def features(
-        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
-    ) -> tuple[Tensor, Tensors | None]:
+    def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         """As in Seq2Seq. One softmax covers both sides: together, "cross" and "decoder" of a word sum to 1."""
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
         weights: list[Tensor] = []

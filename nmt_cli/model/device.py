@@ -1,7 +1,7 @@
-"""The device and the precision of training. `train.precision = "auto"` is decided by a trial.
+"""The device and the precision of training. `train.precision = "auto"` is decided by a trial in a child process.
 
 Some processors claim to support bf16 and then crash on an illegal instruction, which Python cannot catch. Others are
-slower with bf16. So the trial runs a few matrix products in a child process and compares the times.
+slower with bf16.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from nmt_cli.errors import NmtError
 
-Precision = Literal["fp32", "bf16", "fp16"]
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-_MIN_SPEEDUP = 1.15  # a lower precision that is less than 15 % faster than fp32 is not worth the lost digits
 _TRIAL_TIMEOUT = 120  # seconds; a trial takes a few seconds
 
 
@@ -29,7 +25,7 @@ class Compute:
     """The device, the precision, and the reason for the precision in a few words."""
 
     device: torch.device
-    precision: Precision
+    precision: str  # a key of TYPES
     reason: str
 
     def autocast(self) -> AbstractContextManager:
@@ -55,32 +51,32 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def choose_precision(wanted: str, device: torch.device) -> tuple[Precision, str]:
+def choose_precision(wanted: str, device: torch.device) -> tuple[str, str]:
     """The precision, and the reason for it. A precision that the recipe names must pass the trial too, because
     training would otherwise crash hours later."""
     if wanted == "fp32":
         return "fp32", "as the recipe says"
-    if wanted != "auto":
-        outcome = _trial(device, wanted)
-        if isinstance(outcome, str):
-            raise NmtError(
-                f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
-                "set train.precision to auto or fp32; to continue a run that began with another precision, "
-                "use --from RUN --out NEW",
-            )
-        return wanted, f"as the recipe says; {outcome:.2f}x the speed of fp32 in a trial"  # type: ignore[return-value]
-    faster = _claimed_precision(device)
-    if faster is None:
+    precision = _claimed_precision(device) if wanted == "auto" else wanted
+    if precision is None:
         return "fp32", "this processor has no faster precision"
-    outcome = _trial(device, faster)
+    outcome = _trial(device, precision)
     if isinstance(outcome, str):
-        return "fp32", f"{faster} failed a trial: {outcome}"
-    if outcome < _MIN_SPEEDUP:
-        return "fp32", f"{faster} ran at {outcome:.2f}x the speed of fp32 in a trial"
-    return faster, f"{outcome:.2f}x the speed of fp32 in a trial"
+        if wanted == "auto":
+            return "fp32", f"{precision} failed a trial: {outcome}"
+        raise NmtError(
+            f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
+            "set train.precision to auto or fp32; to continue a run that began with another precision, "
+            "use --from RUN --out NEW",
+        )
+    speed = f"{outcome:.2f}x the speed of fp32 in a trial"
+    if wanted != "auto":
+        return wanted, f"as the recipe says; {speed}"
+    if outcome < 1.15:  # a speedup below 15 % is not worth the lost digits
+        return "fp32", f"{precision} ran at {speed}"
+    return precision, speed
 
 
-def _claimed_precision(device: torch.device) -> Precision | None:
+def _claimed_precision(device: torch.device) -> str | None:
     """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
@@ -109,8 +105,7 @@ def _trial(device: torch.device, precision: str) -> float | str:
 
 def _seconds(device: torch.device, dtype: torch.dtype) -> float:
     """The fastest of five rounds of matrix products as large as those of a small training step."""
-    x = torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True)
-    w = torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True)
+    x, w = (torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True) for _ in range(2))
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()

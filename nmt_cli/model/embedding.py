@@ -1,8 +1,4 @@
-"""Token embeddings and the linear output layer, which all families have in common.
-
-Source embedding, target embedding and output are three matrices that can be one (Press and Wolf 2017; Vaswani et al.
-2017, section 3.4).
-"""
+"""Token embeddings and the linear output layer, which all families have in common."""
 
 from __future__ import annotations
 
@@ -20,16 +16,14 @@ class EmbeddingSeq2Seq(Seq2Seq):
     def __init__(
         self, source_vocab: int, target_vocab: int, dim: int, tie: str, scale: float, dropout_rate: float
     ) -> None:
-        """`tie` is "all" (one matrix), "target" (target embedding and output are one) or "none" (three matrices).
-        Embeddings are multiplied by `scale`."""
+        """`tie` is "all" (one matrix; Press and Wolf 2017), "target" (target embedding and output are one), "none"."""
         super().__init__()
         if tie == "all" and source_vocab != target_vocab:
             raise NmtError(
                 f'model.tie = "all" needs one vocabulary, not {source_vocab} and {target_vocab} pieces',
                 'set vocab.joint = true, or model.tie = "target"',
             )
-        self.scale = scale
-        self.dropout_rate = dropout_rate
+        self.scale, self.dropout_rate = scale, dropout_rate
         # A shared matrix is registered once, under the name of the target embedding, so that it is saved once.
         self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
         self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
@@ -44,16 +38,10 @@ class EmbeddingSeq2Seq(Seq2Seq):
         return self.source_embedding or self.target_embedding
 
     def embed(
-        self,
-        ids: Tensor,
-        table: nn.Embedding,
-        positions: nn.Module | None = None,
-        keep: Tensor | None = None,
-        start: int = 0,
+        self, ids: Tensor, table: nn.Embedding, positions: nn.Module | None, keep: Tensor | None = None, start: int = 0
     ) -> Tensor:
         """ids (B,T) -> (B,T,D); `start` is the position of the first id."""
-        # The gradient of a matrix that is also the output is dense already. Adding the few rows of these ids to that
-        # gradient is cheaper than adding a second dense gradient.
+        # The gradient of a matrix that is also the output is dense already, so adding a few sparse rows is cheaper.
         tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
         x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
         if keep is not None:

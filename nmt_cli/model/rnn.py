@@ -7,8 +7,7 @@ Luong et al. 2015).
     a_t = tanh(W [c_t; h_t])                            Luong et al., eq. 5; without attention a_t = h_t
     p(y_t) = softmax(E a_t)                             Luong et al., eq. 6
 
-All scores use this order of computation, which is that of Luong et al. Since h_t does not depend on c_t, the recurrence
-computes the whole target in one call, except with input feeding.
+Since h_t does not depend on c_t, the recurrence computes the whole target in one call, except with input feeding.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt_cli.model.base import Tensors
+from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.recipe import schema as recipe
@@ -73,10 +72,9 @@ class Rnn(EmbeddingSeq2Seq):
         self.initialize(dim)
 
     def initialize(self, dim: int) -> None:
-        """Embeddings have about unit length; after scaling by sqrt(D), their elements have unit variance. Each
-        matrix of each gate is initialized by Xavier. Matrices from state to state are orthogonal, so that gradients
-        neither explode nor vanish. Biases are zero, except that the forget gates of an LSTM begin open (Jozefowicz et
-        al. 2015)."""
+        """Embeddings have about unit length. Each matrix is initialized by Xavier, but matrices from state to state are
+        orthogonal, so that gradients neither explode nor vanish. Biases are zero, but the forget gates of an LSTM begin
+        open (Jozefowicz et al. 2015)."""
         for module in self.modules():
             match module:
                 case nn.Embedding():
@@ -104,7 +102,7 @@ class Rnn(EmbeddingSeq2Seq):
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the last state (B,D), and with attention the tensors of SourceAttention.read."""
         mask = src != PAD
-        x = self.embed(src, self.source_table, keep=keep)
+        x = self.embed(src, self.source_table, None, keep)
         # Packed sequences skip padding, so the last state of each direction belongs to a real token. Without padding,
         # unpacked sequences are faster.
         lengths = mask.sum(1).cpu()
@@ -129,19 +127,15 @@ class Rnn(EmbeddingSeq2Seq):
             state["attentional"] = torch.zeros_like(last)
         return state | {"position": torch.zeros(len(last), dtype=torch.long, device=last.device)}
 
-    def step(
-        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
-    ) -> tuple[Tensor, Tensors | None, Tensors]:
-        x, cross, state = self.run_decoder(self.embed(prev[:, None], self.target_embedding), memory, state)
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
+        x, cross, state = self.run_decoder(self.embed(prev[:, None], self.target_embedding, None), memory, state)
         weights: Tensors | None = {} if attention else None
         if weights is not None and cross is not None:  # (B,H,K,S) -> (B*K,1,H,S)
             weights["cross"] = cross.transpose(1, 2).flatten(0, 1)[:, None]
         return self.project(x[:, 0]), weights, state
 
-    def features(
-        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
-    ) -> tuple[Tensor, Tensors | None]:
-        x, state = self.embed(tgt_in, self.target_embedding, keep=keep), self.start(memory)
+    def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
+        x, state = self.embed(tgt_in, self.target_embedding, None, keep), self.start(memory)
         # Input feeding needs the result of the last step, so the steps run one by one. Otherwise they run in one call.
         outputs, cross = [], []
         for part in x.split(1, 1) if self.input_feeding else [x]:

@@ -1,7 +1,6 @@
 """The attention of recurrent decoders: seven scores, and the attention that uses them.
 
-A score says how well a query q, a state of the decoder, matches a key k, a state of the encoder. A score implements
-`Score.keys` and `Score.forward`. Window, mask, softmax and context are the same for all scores. All heads share the
+A score says how well a query q, a state of the decoder, matches a key k, a state of the encoder. All heads share the
 parameters of the score; heads differ by their projections. d = D/H is the width of a head.
 """
 
@@ -23,6 +22,9 @@ def small_vector(dim: int) -> Tensor:
 
 class Score(nn.Module):
     """The base class of all scores. The docstring of each class is its formula for one query q and one key k."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
 
     def keys(self, states: Tensor) -> Tensor:
         """States of the encoder (B,S,H,d) -> the keys that `forward` takes, computed once per sentence."""
@@ -51,7 +53,7 @@ class General(Dot):
     """q . W k (Luong et al. 2015, section 3.1: "general")"""
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.source = nn.Linear(dim, dim, bias=False)
 
     def keys(self, states: Tensor) -> Tensor:
@@ -62,7 +64,7 @@ class Cosine(Dot):
     """b cos(q, k), where the strength b is softplus(w . q + c) (Graves et al. 2014, eq. 5 and 6)"""
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.strength = nn.Linear(dim, 1, bias=False)
         self.offset = nn.Parameter(torch.full((1,), 4.0))  # c; with b near 1, the softmax would be nearly flat
 
@@ -77,7 +79,7 @@ class Additive(Score):
     """v . tanh(W q + U k) (Bahdanau et al. 2015, appendix A.1.2)"""
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.query = nn.Linear(dim, dim, bias=False)
         self.source = nn.Linear(dim, dim, bias=False)
         self.vector = nn.Parameter(small_vector(dim))
@@ -91,13 +93,10 @@ class Additive(Score):
 
 
 class Perceptron(Score):
-    """v . relu(W [q; k] + b)
-
-    With tanh instead of relu and without b, this is the score "concat" of Luong et al. 2015, which equals `Additive`.
-    """
+    """v . relu(W [q; k] + b); "concat" of Luong et al. 2015 has tanh and no b, and equals `Additive`"""
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.hidden = nn.Linear(2 * dim, dim)
         self.vector = nn.Parameter(small_vector(dim))
 
@@ -117,42 +116,28 @@ class Location(Score):
     There are model.location_size vectors w_s. Positions beyond them are ignored, as in the paper.
     """
 
-    IGNORED = -1e4  # finite, because the softmax of a window with -inf only would be NaN
-
     def __init__(self, dim: int, size: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.location = nn.Linear(dim, size, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         scores = self.location(query).transpose(1, 2)
-        return F.pad(scores, (0, keys.size(1) - scores.size(-1)), value=self.IGNORED)
+        # The padding is finite, because the softmax of a window with -inf only would be NaN.
+        return F.pad(scores, (0, keys.size(1) - scores.size(-1)), value=-1e4)
 
 
 def make_score(config: recipe.Rnn) -> Score:
     dim = config.dim // config.heads
-    match config.attention:
-        case "cosine":
-            return Cosine(dim)
-        case "additive":
-            return Additive(dim)
-        case "location":
-            return Location(dim, config.location_size)
-        case "general":
-            return General(dim)
-        case "dot":
-            return Dot()
-        case "scaled_dot":
-            return ScaledDot()
-        case "mlp":
-            return Perceptron(dim)
-    raise ValueError(f"no score {config.attention}")
+    if config.attention == "location":
+        return Location(dim, config.location_size)
+    scores = {"cosine": Cosine, "additive": Additive, "general": General, "dot": Dot, "scaled_dot": ScaledDot}
+    return {**scores, "mlp": Perceptron}[config.attention](dim)
 
 
 def blend(scores: Tensor, mask: Tensor, values: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """scores (B,H,T,S), values (B,S,H,d) -> contexts (B,T,D), weights (B,H,T,S).
 
-    `mask` is False for positions that get no weight. `factors` multiply the weights after the softmax.
-    Both broadcast to (B,H,T,S).
+    Positions where the mask is False get no weight. `factors` multiply the weights after the softmax.
     """
     weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     if factors is not None:
@@ -181,8 +166,7 @@ class SourceAttention(nn.Module):
         return x.unflatten(-1, (self.heads, -1))
 
     def read(self, states: Tensor, mask: Tensor) -> Tensors:
-        """The part of the memory that attention uses, from states of the encoder (B,S,D) and a mask (B,S) that is False
-        for padding."""
+        """States of the encoder (B,S,D), mask (B,S) that is False for padding -> the memory that attention uses."""
         keys = values = states
         if self.keys_values is not None:
             keys, values = self.keys_values(states).chunk(2, -1)
@@ -196,14 +180,11 @@ class SourceAttention(nn.Module):
         return blend(scores, visible, memory["values"], factors)
 
     def window(self, states: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The mask of visible positions (B,1,T,S), and factors for the weights (B,1,T,S) or None.
-
-        Positions count from 0. In the paper, the center of the window is p_t and its radius is D.
-        """
+        """The mask of visible positions (B,1,T,S), and factors for the weights (B,1,T,S) or None."""
         if self.span == "global":
             return mask[:, None, None], None
         length = mask.sum(1, keepdim=True)
-        if self.span == "monotonic":  # local-m: p_t = t, or the last word if the source is shorter
+        if self.span == "monotonic":  # local-m: the center p_t = t, or the last word if the source is shorter
             center = torch.minimum(position, length - 1)
         else:  # local-p: p_t = S sigmoid(v . tanh(W h)), eq. 9
             center = length * torch.sigmoid(self.center(torch.tanh(self.center_hidden(states)))).squeeze(-1)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.model import cache
-from nmt_cli.model.attention import FUSED, CrossAttention, SelfAttention
-from nmt_cli.model.base import Tensors
+from nmt_cli.model.attention import FUSED, Attended, CrossAttention, SelfAttention
+from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.recipe import schema as recipe
@@ -29,10 +29,8 @@ def sinusoids(length: int, dim: int) -> Tensor:
 
 
 def padding_mask(src: Tensor) -> Tensor | None:
-    """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding.
-
-    On a GPU and under torch.compile there is always a mask, because checking for padding costs more than the mask.
-    """
+    """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding."""
+    # On a GPU and under torch.compile, checking for padding costs more than the mask.
     if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
         return (src != PAD)[:, None, None]
     return None
@@ -67,10 +65,7 @@ class LearnedPositions(nn.Embedding):
 
 
 class Residual(nn.Module):
-    """The residual sum and the norm around each part of a layer.
-
-    post-norm: norm(x + part(x)); pre-norm: x + part(norm(x)).
-    """
+    """The sum and the norm around each part of a layer. post-norm: norm(x + part(x)); pre-norm: x + part(norm(x))."""
 
     def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
@@ -79,11 +74,9 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(config.dim)
 
     def before(self, x: Tensor) -> Tensor:
-        """x -> the input of the part."""
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
-        """x and the output of the part -> the sum of both, normalized if post-norm."""
         x = dropout(output, self.dropout_rate if self.training else 0.0, residual=x)
         return x if self.pre else self.norm(x)
 
@@ -111,9 +104,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool) -> Attended:
         """x (B,T,D) -> (B,T,D), and attention weights (B,H,T,T) if needed."""
-        y, weights = self.attention(self.around_attention.before(x), mask, need_weights=need_weights)
+        y, weights = self.attention(self.around_attention.before(x), mask, need_weights)
         return self.finish(x, y), weights
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -136,7 +129,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        keys_values: Tensor,
+        source: Tensor,
         mask: Tensor | None,
         past: Tensor | None,
         seen: Tensor | None,
@@ -144,26 +137,25 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """x -> the output of the layer, the weights of cross-attention, the weights of self-attention.
 
-        Without a past, x (B,T,D) is the whole target. With a past (B,n,2D), x (B*K,1,D) is one token of each
-        hypothesis, and `past` and `seen` are the cache and the mask of SelfAttention.step.
+        `source` (B,S,2D) holds the keys and values of the source. Without a past, x (B,T,D) is the whole target. With a
+        past (B,n,2D), x (B*K,1,D), `past` and `seen` are the arguments of SelfAttention.step.
         """
         y = self.around_attention.before(x)
         if past is None:
-            y, self_weights = self.attention(y, causal=True, need_weights=need_weights)
+            y, self_weights = self.attention(y, None, need_weights, causal=True)
         else:
-            y, self_weights = self.attention.step(y, past, seen)
+            y, self_weights = self.attention.step(y, past, seen, need_weights=False)
         x = self.around_attention.after(x, y)
         # The hypotheses of a sentence share its source, so attention treats them like positions of one target.
-        y = self.around_cross.before(x).view(len(keys_values), -1, x.size(-1))
-        y, cross_weights = self.cross(y, keys_values, mask, need_weights)
+        y = self.around_cross.before(x).view(len(source), -1, x.size(-1))
+        y, cross_weights = self.cross(y, source, mask, need_weights)
         x = self.around_cross.after(x, y.view(x.shape))
         y = self.feed_forward(self.around_feed_forward.before(x))
         return self.around_feed_forward.after(x, y), cross_weights, self_weights
 
 
 def initialize(model: nn.Module, dim: int) -> None:
-    """Each matrix is initialized by Xavier, also each of those that a fused layer holds. Embeddings have about unit
-    length; after scaling by sqrt(D), their elements have unit variance. Biases are zero."""
+    """Matrices by Xavier, also each of those that a fused layer holds. Embeddings have about unit length."""
     for name, module in model.named_modules():
         match module:
             case nn.Linear(bias=None):
@@ -210,11 +202,11 @@ class Transformer(EmbeddingSeq2Seq):
             memory["attention"] = torch.stack(weights, 1)
         return memory
 
-    def features(
-        self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None
-    ) -> tuple[Tensor, Tensors | None]:
+    def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
         return self.run_decoder(x, memory, None, None, attention)
+
+    move = staticmethod(cache.move)
 
     def start(self, memory: Tensors) -> Tensors:
         """The state: the cache and "seen" of cache.py, and the number of steps (B,)."""
@@ -225,12 +217,7 @@ class Transformer(EmbeddingSeq2Seq):
             "position": torch.zeros(len(like), dtype=torch.long, device=like.device),
         }
 
-    def move(self, state: Tensors, rows: Tensor) -> Tensors:
-        return cache.move(state, rows)
-
-    def step(
-        self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False
-    ) -> tuple[Tensor, Tensors | None, Tensors]:
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         position = int(state["position"][0])
         past, seen = cache.make_room(state, len(prev))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
@@ -244,14 +231,12 @@ class Transformer(EmbeddingSeq2Seq):
 
     def run_decoder(
         self, x: Tensor, memory: Tensors, past: Tensor | None, seen: Tensor | None, attention: bool
-    ) -> tuple[Tensor, Tensors | None]:
-        """x (B,T,D) -> (B,T,D), and attention weights if needed. With a past (B,L,n,2D), x is (B*K,1,D), and `seen`
-        (B,1,K,n) is the mask of SelfAttention.step."""
+    ) -> Decoded:
+        """Run all layers, with or without a past (B,L,n,2D), as in DecoderLayer.forward."""
         cross_weights, self_weights = [], []
         for i, layer in enumerate(self.decoder):
-            keys_values, mask = memory[f"keys_values{i}"], memory.get("mask")
-            layer_past = None if past is None else past[:, i]
-            x, layer_cross, layer_self = layer(x, keys_values, mask, layer_past, seen, attention)
+            source, layer_past = memory[f"keys_values{i}"], None if past is None else past[:, i]
+            x, layer_cross, layer_self = layer(x, source, memory.get("mask"), layer_past, seen, attention)
             cross_weights.append(layer_cross)
             self_weights.append(layer_self)
         x = self.decoder_norm(x)

@@ -24,7 +24,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, Precision, choose_precision
+from nmt_cli.model.device import Compute, choose_precision
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
@@ -126,7 +126,7 @@ class Trainer:
         self.stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
 
         # 2. The device. A run keeps the precision that it began with.
-        choice: tuple[Precision, str] = ("fp32", "")
+        choice = ("fp32", "")
         if world.leader:
             choice = choose_precision(self.state.precision or self.settings.precision, device)
         if self.state.precision:
