@@ -1,11 +1,7 @@
 """The only module that knows ranks. One process is a world of size 1; every call below then returns at once.
 
-`torchrun --nproc-per-node 2 -m nmt_cli train RECIPE` sets the environment that `join` reads. gloo connects CPUs,
-NCCL connects GPUs. Without torchrun, `with_workers` starts processes on the cores of this machine.
-
-DistributedDataParallel is not used. It needs the same number of micro-batches in every process. Here gradients are
-summed once, after the last micro-batch, so processes may have different numbers of them. Losses are sums over tokens,
-so the sum of gradients needs no weights.
+torchrun sets the environment that `join` reads. Without torchrun, `with_workers` starts processes on the cores of this
+machine. DistributedDataParallel is not used, because it needs the same number of micro-batches in every process.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from datetime import timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -71,16 +67,6 @@ def leave(world: World) -> None:
         dist.destroy_process_group()
 
 
-def is_marked(name: str, world: World) -> bool:
-    """Did these processes, or processes that torchrun has restarted since, set this mark?"""
-    return world.store is not None and world.store.check([name])
-
-
-def mark(name: str, world: World) -> None:
-    if world.store is not None:
-        world.store.set(name, "1")
-
-
 def is_available() -> bool:
     """Some builds of PyTorch have no gloo."""
     return dist.is_available() and dist.is_gloo_available()
@@ -89,8 +75,8 @@ def is_available() -> bool:
 def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], object]) -> T:
     """Run lead(world) in this process and work(world), which is pickled, in size - 1 worker processes.
 
-    A worker writes no files and no messages, so it may be killed at any time. If a worker fails, its error becomes an
-    error of this process. docs/concurrency.md says why the launchers of torch are not used.
+    If a worker fails, its error becomes an error of this process. docs/concurrency.md says why the launchers of torch
+    are not used.
     """
     context = multiprocessing.get_context("spawn")
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -104,9 +90,11 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
             for rank in range(1, size):
                 receiver, sender = context.Pipe(duplex=False)
                 arguments = (work, World(rank, size, rank), store, sender)
-                workers.append(_Worker(context.Process(target=_run_worker, args=arguments, daemon=True), receiver))
-                workers[-1].process.start()
-                stack.callback(workers[-1].end)
+                process = context.Process(target=_run_worker, args=arguments, daemon=True)
+                workers.append(_Worker(process, receiver))
+                process.start()
+                stack.callback(process.join)
+                stack.callback(process.kill)  # before the join: callbacks run in reverse order
         world = World(0, size)
         stack.callback(leave, world)
         # init_process_group blocks signals, so wait here until all workers are up: Ctrl-C still works meanwhile.
@@ -121,18 +109,13 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
             raise _worker_died(workers) from None
 
 
-@dataclass(frozen=True)
-class _Worker:
+class _Worker(NamedTuple):
     process: SpawnProcess
     receiver: Connection  # the worker sends "" when it is up, and a message if it fails
 
     def is_up(self) -> bool:
         wait([self.receiver, self.process.sentinel])
         return self.receiver.poll() and not self.receiver.recv()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
 
 
 def _worker_died(workers: list[_Worker]) -> NmtError:

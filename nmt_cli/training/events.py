@@ -18,15 +18,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Validating:
-    """A validation begins."""
+class Status:
+    """What the session does now: it validates, or it stops after the current update because a signal came."""
 
-    step: int
+    text: str
 
 
-@dataclass(frozen=True)
-class Stopping:
-    """A signal came; training stops after the current update."""
+STOPPING = Status("stopping after this update; Ctrl-C again quits at once")
 
 
 @dataclass(frozen=True)
@@ -36,5 +34,5 @@ class AlreadyFinished:
     reason: str
 
 
-Event = Entry | Step | Validating | Stopping | AlreadyFinished
+Event = Entry | Step | Status | AlreadyFinished
 Watch = Callable[[Event], None]

@@ -1,8 +1,8 @@
 """The training objective: label-smoothed cross-entropy over the tokens that are not padding, and consistency terms.
 
-All losses are sums over tokens and come with the number of tokens. Sums of micro-batches and processes can therefore be
-added before the division. The logits (N,V) would be by far the largest tensor of a training step. `_Chunked` computes a
-few rows at a time, and their gradient while they are still in the cache.
+All losses are sums over tokens, so that micro-batches and processes can be added before the division. The logits (N,V)
+would be by far the largest tensor of a training step. `_Chunked` computes a few rows at a time, and their gradient
+while they are still in the cache.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nmt_cli.text.vocab import BOS, EOS, PAD
 
 CHUNK = 2**22  # logits per chunk: 16 MB of float32, or 524 rows of 8,000 pieces
 
-# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, and the gradient of the loss by the logits. The
-# gradient may overwrite the logits.
-Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+Losses = tuple[Tensor, Tensor, Tensor]  # loss, nll, and the gradient of the loss by the logits or the number of tokens
+# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, gradient. The gradient may overwrite the logits.
+Terms = Callable[[Tensor, Tensor], Losses]
 
 
-def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> Losses:
     """(1 - eps) * nll + eps * mean over the whole vocabulary of -log p; one pass, P = 1.
 
-    The gradient, softmax(logits) - (1 - eps) * onehot - eps / V, overwrites the logits. Separate operations on rows in
-    the cache are faster on a CPU than log_softmax.
+    The gradient is softmax(logits) - (1 - eps) * onehot - eps / V. Separate operations on rows in the cache are faster
+    on a CPU than log_softmax.
     """
     pieces, index = logits.size(-1), targets.expand(logits.shape[:-1])[..., None]
     top = logits.amax(-1, keepdim=True)
@@ -45,9 +45,7 @@ def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor,
     return loss, nll, logits
 
 
-def consistency_terms(
-    logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float) -> Losses:
     """Two noisy passes over the same tokens (P = 2), pulled towards each other. The gradient flows through both.
 
     simcut (Gao et al. 2022): CE(a) + weight * KL(a || b). Some input tokens of pass b are zeroed.
@@ -123,18 +121,6 @@ def chunked_loss(features: Tensor, weight: Tensor, targets: Tensor, terms: Terms
     return _Chunked.apply(features.flatten(1, -2), weight, targets.flatten(), terms, train)
 
 
-def smoothed_loss(features: Tensor, weight: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """features (...,D), targets (...) -> sums of smoothed loss and nll over the targets that are not PAD."""
-    return chunked_loss(features[None], weight, targets, partial(smoothed_terms, eps=eps))
-
-
-def consistency_loss(
-    features: Tensor, weight: Tensor, targets: Tensor, eps: float, kind: str, alpha: float
-) -> tuple[Tensor, Tensor]:
-    """features (2,...,D) of the two passes: cross-entropy and consistency from the same logits."""
-    return chunked_loss(features, weight, targets, partial(consistency_terms, eps=eps, kind=kind, weight=alpha))
-
-
 def kept(ids: Tensor, cutoff: float) -> Tensor:
     """SimCut's noise: True for tokens that keep their embedding. BOS and EOS always keep theirs."""
     return (torch.rand(ids.shape, device=ids.device) >= cutoff) | (ids == BOS) | (ids == EOS)
@@ -147,13 +133,13 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.config = model, config
 
-    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
         weight, eps = self.model.output_weight, config.label_smoothing
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
-            return *smoothed_loss(features, weight, tgt_out, eps), count
+            return *chunked_loss(features[None], weight, tgt_out, partial(smoothed_terms, eps=eps)), count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
         keep_src = keep_tgt = None
@@ -161,6 +147,5 @@ class TrainingLoss(nn.Module):
             keep_src, keep_tgt = kept(src, config.cutoff), kept(tgt_in, config.cutoff)
             keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
         features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
-        features = features.unflatten(0, (2, -1))
-        kind, alpha = config.consistency, config.consistency_weight
-        return *consistency_loss(features, weight, tgt_out, eps, kind, alpha), count
+        terms = partial(consistency_terms, eps=eps, kind=config.consistency, weight=config.consistency_weight)
+        return *chunked_loss(features.unflatten(0, (2, -1)), weight, tgt_out, terms), count

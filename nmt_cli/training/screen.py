@@ -14,9 +14,7 @@ from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import curves, duration
 from nmt_cli.terminal.tables import facts
-from nmt_cli.training.events import AlreadyFinished, Event, Step, Stopping, Validating
-
-_SECONDS_BETWEEN_PLAIN_LINES = 10.0
+from nmt_cli.training.events import AlreadyFinished, Event, Status, Step
 
 
 class TrainingScreen:
@@ -45,14 +43,13 @@ class TrainingScreen:
                     self.live.update(self.line(event))
             case Train():
                 self.show_train(event)
-            case Validating():
-                self.show_briefly(f"step {event.step:,}  validating ...")
+            case Status():
+                if self.console.is_terminal:
+                    self.live.update(Text(event.text, style="dim"))
             case Valid():  # an Average is a Valid too
                 self.show_validation(event)
             case Note():
                 self.say(event.text)
-            case Stopping():
-                self.show_briefly("stopping after this update; Ctrl-C again quits at once")
             case End() | AlreadyFinished():
                 self.show_end(event)
 
@@ -74,7 +71,7 @@ class TrainingScreen:
     def show_train(self, train: Train) -> None:
         self.train = train
         now = time.monotonic()
-        if not self.console.is_terminal and now - self.last_plain_line >= _SECONDS_BETWEEN_PLAIN_LINES:
+        if not self.console.is_terminal and now - self.last_plain_line >= 10.0:
             self.last_plain_line = now
             self.console.print(self.line(Step(train.step, train.epoch, train.loss)), soft_wrap=True)
 
@@ -112,10 +109,6 @@ class TrainingScreen:
     def say(self, text: str) -> None:
         # Rich wraps at words on a terminal; elsewhere a message stays on one line.
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
-
-    def show_briefly(self, text: str) -> None:
-        if self.console.is_terminal:
-            self.live.update(Text(text, style="dim"))
 
     def line(self, step: Step) -> Text:
         """The line that changes: `step 40/300  epoch 1.50  loss 2.345  lr 1.0e-03  ...  best 12.34`."""

@@ -1,6 +1,6 @@
 """`nmt train` calls `train`, which starts the processes. `_session` is the work of each process.
 
-The order of a session is: check and read everything, then write. An error therefore leaves an existing run as it was.
+A session checks and reads everything, then it writes. An error therefore leaves an existing run as it was.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ from nmt_cli.training.events import Watch
 from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
 from nmt_cli.training.trainer import Trainer
 
-# A model of at least this width keeps several threads busy. The operations of a narrower model are too short for that,
-# so the model trains faster in several processes (docs/performance.md).
-_WIDE = 512
-_TOKENS_PER_PROCESS = 2048  # the smallest share of a batch that is worth a process
 _OTHER = "another nmt train"
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
 
@@ -64,8 +60,9 @@ def train(
     `set` changes keys of the recipe: {"train.warmup": 500}. `start_from` names a run or model whose weights training
     starts from. `force` renames an existing run and starts again. `watch` is called with every event; None is silent.
     """
-    options = {"train.out": str(out) if out else None, "train.minutes": minutes}
-    given = {key: value for key, value in options.items() if value is not None}
+    given: dict[str, Any] = {"train.out": str(out)} if out else {}
+    if minutes is not None:
+        given["train.minutes"] = minutes
     recipe = open_recipe(recipe, {**given, **(set or {})})
     start_from = Path(start_from) if start_from is not None else None
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
@@ -86,18 +83,18 @@ def train(
 def local_processes(recipe: Recipe, threads: int) -> int:
     """The number of processes that share the work of this many threads of a CPU."""
     wanted = recipe.train.processes
-    if not wanted and recipe.model.dim < _WIDE:
-        most = recipe.train.batch_tokens * recipe.train.accumulate // _TOKENS_PER_PROCESS
+    # The operations of a narrow model are too short for threads: processes train it faster (docs/performance.md). Each
+    # process needs at least 2048 tokens of a batch.
+    if not wanted and recipe.model.dim < 512:
+        most = recipe.train.batch_tokens * recipe.train.accumulate // 2048
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep freed memory for the next training step, which is faster on a CPU (docs/performance.md).
+    """Let malloc keep freed memory for the next training step. Returns whether the C library supports that.
 
-    Returns whether the C library supports that.
-    By default glibc returns the pages of large tensors to the kernel as soon as they are freed, and the kernel zeroes
-    them when they are used again, thousands of times in a step. Other C libraries and systems have no such setting.
+    Otherwise the kernel zeroes the pages of large tensors thousands of times in a step (docs/performance.md).
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -115,7 +112,6 @@ def _session(
     watch: Watch | None,
     world: World,
 ) -> Result:
-    """The work of one process. Only the leader writes files and watches."""
     torch.set_num_threads(threads)
     keep_freed_memory()
     run = RunFolder(recipe.run_folder)
@@ -125,7 +121,7 @@ def _session(
         # 1. Checks, before anything is written. torchrun may restart this process: --force counts only once.
         if world.leader:
             data_fingerprint(recipe)
-            force = force and not distributed.is_marked("forced", world)
+            force = force and not (world.store and world.store.check(["forced"]))
             if start_from is not None and (force or not run.saved_checkpoints()):
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(run.lock, _OTHER))
@@ -145,7 +141,8 @@ def _session(
                 folder.mkdir()
                 notes.append(f"the old run was renamed to {old}")
                 stack.enter_context(exclusive(run.lock, _OTHER))  # the first lock file moved with the old run
-            distributed.mark("forced", world)
+            if world.store:
+                world.store.set("forced", "1")
             _write_run_files(run, trainer)
             step = trainer.state.step
             # purge_step hides the figures that a killed session wrote after the last checkpoint.
@@ -159,7 +156,6 @@ def _session(
 
 
 def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
-    """The files of a run that the training loop does not write."""
     for path in run.half_written_checkpoints():
         shutil.rmtree(path, ignore_errors=True)
     best = run.checkpoint(trainer.state.best_step)

@@ -1,8 +1,4 @@
-"""One update of the weights: gradients of a batch, fp16 scaling, the optimizers. Read `Updater.update`.
-
-If memory runs out, micro-batches are computed in smaller parts. If the loss or gradient is not finite, the update is
-skipped.
-"""
+"""One update of the weights: gradients of a batch, fp16 scaling, the optimizers. Read `Updater.update`."""
 
 from __future__ import annotations
 
@@ -22,10 +18,8 @@ from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training import distributed
 from nmt_cli.training.distributed import World
+from nmt_cli.training.loss import Losses
 from nmt_cli.training.optimizer import ALONE, make_optimizers
-
-# (src, tgt_in, tgt_out) -> sums of loss and nll over the target tokens, and their number
-Loss = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class Updater:
     def __init__(
         self,
         model: Seq2Seq,
-        loss: Loss,
+        loss: Callable[..., Losses],
         settings: Train,
         compute: Compute,
         state: State,
@@ -91,7 +85,8 @@ class Updater:
         return Update(loss, nll, norm, applied)
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
-        """Leave the gradient in each parameter; return the sums of loss and nll, (2,)."""
+        """Leave the gradient in each parameter; return the sums of loss and nll, (2,). If memory runs out, try again
+        with smaller parts of the micro-batches."""
         while True:
             self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
@@ -113,14 +108,13 @@ class Updater:
         self.scaler.scale(loss * weight).backward()
         return torch.stack([loss.detach(), nll])
 
-    def tensors(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def tensors(self, batch: Batch) -> list[Tensor]:
         device = self.compute.device
         pinned = device.type == "cuda" and self.settings.pin_memory  # then copying does not wait for running kernels
         arrays = [torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
         if pinned:
             arrays = [array.pin_memory() for array in arrays]
-        src, tgt_in, tgt_out = (array.to(device, non_blocking=pinned) for array in arrays)
-        return src, tgt_in, tgt_out
+        return [array.to(device, non_blocking=pinned) for array in arrays]
 
     def split_more(self, rows: int) -> None:
         """Compute micro-batches in twice as many parts from now on. The largest micro-batch has `rows` rows."""
@@ -162,8 +156,8 @@ class Updater:
             # A young average follows faster, so that it forgets the random weights of the start.
             decay = min(self.settings.ema, (1 + self.state.step) / (10 + self.state.step))
             weights = self.model.state_dict()
-            names = list(self.moving_average)
-            torch._foreach_lerp_(list(self.moving_average.values()), [weights[name] for name in names], 1 - decay)
+            averages = list(self.moving_average.values())
+            torch._foreach_lerp_(averages, [weights[name] for name in self.moving_average], 1 - decay)
 
 
 def mix_seeds(*numbers: int) -> int:

@@ -1,7 +1,7 @@
 """The training loop of `nmt train`. Read `Trainer.fit`, then `Trainer.update`; session.py creates the Trainer.
 
-Everything random in update n depends on the seed, n and the process alone. A run that was killed therefore continues
-exactly as if it had not been killed: a checkpoint holds weights, the optimizers' moments, and the numbers of State.
+Everything random in update n depends on the seed, n and the process alone, so a killed run continues exactly: a
+checkpoint holds weights, the optimizers' moments, and the numbers of State.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.data.batches import Batch, BatchStream, ParallelData, share
+from nmt_cli.data.batches import BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.model.base import parameters_by_part
@@ -36,11 +36,11 @@ from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.distributed import World
-from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating, Watch
-from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.events import STOPPING, AlreadyFinished, Status, Step, Watch
+from nmt_cli.training.loss import Losses, TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint
 from nmt_cli.training.schedule import learning_rate
-from nmt_cli.training.step import Loss, Update, Updater, mix_seeds
+from nmt_cli.training.step import Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
 SKIPPED_IN_A_ROW = 10  # this many skipped updates in a row end the training
@@ -71,25 +71,6 @@ class StopRequest:
         self._on_request()
 
 
-@dataclass
-class Window:
-    """Sums over the updates since the last `train` line of the log."""
-
-    loss: float = 0.0
-    nll: float = 0.0
-    tokens: int = 0  # target tokens of all processes
-    cells: int = 0  # cells of the batches of both sides, padding included
-    filled_cells: int = 0  # the same without padding
-    gradient_norm: float = 0.0
-    updates: int = 0
-
-    def add(self, update: Update, tokens: int, source_tokens: int, cells: int) -> None:
-        self.loss, self.nll = self.loss + update.loss, self.nll + update.nll
-        self.gradient_norm, self.updates = self.gradient_norm + update.gradient_norm, self.updates + 1
-        self.tokens, self.cells = self.tokens + tokens, self.cells + cells
-        self.filled_cells += tokens + source_tokens
-
-
 class Trainer:
     """One session of a run, in one of its processes. The constructor reads files and writes none."""
 
@@ -107,7 +88,7 @@ class Trainer:
         self.run = RunFolder(recipe.run_folder)
         self.keep = max(self.settings.keep, self.settings.average)  # number of validated checkpoints to keep
         self.watch: Watch = watch if watch and world.leader else lambda event: None
-        self.log: LogWriter | None = None
+        self.log: LogWriter | None = None  # only the leader gets a log
         self.resumed = resume_from is not None
         self.state = checkpoint.load_state(resume_from) if resume_from else State(data=data_fingerprint(recipe))
         if resume_from:
@@ -144,19 +125,19 @@ class Trainer:
             files = find_model(start_from)
             checkpoint.fill(self.model, checkpoint.load_tensors(files.weights), files.path)
         objective = TrainingLoss(self.model, self.settings).train()
-        loss: Loss = torch.compile(objective) if self.settings.compile else objective
+        loss: Callable[..., Losses] = torch.compile(objective) if self.settings.compile else objective
         self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)
         if resume_from and self.updater.moving_average is not None:
             for name, tensor in checkpoint.load_tensors(resume_from.moving_average).items():
                 self.updater.moving_average[name].copy_(tensor)
-
         self.budget = Budget(self.settings, self.state, self.model)
         self.budget_used = 0.0  # share of the budget before the last update
-        self.stop_request = StopRequest(lambda: self.watch(Stopping()))
+        self.stop_request = StopRequest(lambda: self.watch(STOPPING))
         self.stop_signal = 0  # the signal that all processes stop for after the same update
-        self.window, self.window_began = Window(), self.budget.seconds()
+        self.window: list[float] = [0.0] * 7  # sums over the updates since the last `train` line of the log
+        self.window_began = self.budget.seconds()
 
     def check_data(self) -> None:
         if self.recipe.model.tie == "all" and not self.vocab.joint:
@@ -172,13 +153,8 @@ class Trainer:
                 "set a limit such as train.minutes or train.steps, or name validation files with data.valid",
             )
 
-    # -- the loop ----------------------------------------------------------------------------------------------------
-
     def fit(self, log: LogWriter | None, notes: Iterable[str] = ()) -> tuple[str, int]:
-        """Train until a limit is reached or a signal comes. Returns the reason and the number of the signal, or 0.
-
-        The leader has a log; the other processes have none.
-        """
+        """Train until a limit is reached or a signal comes. Returns the reason and the number of the signal, or 0."""
         reason = self.budget.reason_to_stop(self.stream.epochs)
         if reason and self.state.finished:
             self.watch(self.start_entry())
@@ -222,8 +198,18 @@ class Trainer:
         seeds = [mix_seeds(settings.seed, step, rank, number) for number in range(len(parts))]
         batches = [(part.read(), seed) for part, seed in zip(parts, seeds, strict=True) if len(part.numbers)]
 
-        # 2. The facts that all processes must agree on.
-        facts = self.shared_facts([batch for batch, _ in batches])
+        # 2. The facts that all processes must agree on, as sums. Only the leader's clock counts, so the others add 0.
+        leader, since_validation = self.world.leader, self.budget.seconds() - state.last_validation_seconds
+        facts = self.over_all_processes(
+            [
+                sum(batch.tokens for batch, _ in batches),
+                sum(batch.source_tokens for batch, _ in batches),
+                sum(batch.cells for batch, _ in batches),
+                leader and 0 < 60 * settings.valid_minutes <= since_validation,
+                self.budget.share_of_minutes_now() if leader else 0.0,
+                self.stop_request.signal > 0,
+            ]
+        )
         tokens, source_tokens, cells = (int(fact) for fact in facts[:3])
         validation_due, self.budget.share_of_minutes, stop = facts[3:]
         self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if stop else 0
@@ -233,53 +219,37 @@ class Trainer:
         state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
         update = self.updater.update(batches, tokens, self.rate())
         if update.applied:
-            self.window.add(update, tokens, source_tokens, cells)
+            figures = (1, update.loss, update.nll, update.gradient_norm, tokens, tokens + source_tokens, cells)
+            self.window = [total + figure for total, figure in zip(self.window, figures, strict=True)]
         elif self.updater.skipped_in_a_row >= SKIPPED_IN_A_ROW:
             raise self.diverged()
         state.seconds = self.budget.seconds()
         self.watch(Step(step, self.stream.epochs, update.loss / tokens))
         return bool(validation_due) or step % settings.valid_every == 0
 
-    def shared_facts(self, batches: list[Batch]) -> list[float]:
-        """Target tokens, source tokens, cells, whether train.valid_minutes are over, share of minutes, whether to stop.
-
-        Each fact is a sum over all processes. Only the leader's clock counts, so the others add 0.
-        """
-        settings, leader = self.settings, self.world.leader
-        since_validation = self.budget.seconds() - self.state.last_validation_seconds
-        facts: list[float] = [
-            sum(batch.tokens for batch in batches),
-            sum(batch.source_tokens for batch in batches),
-            sum(batch.cells for batch in batches),
-            leader and 0 < 60 * settings.valid_minutes <= since_validation,
-            self.budget.share_of_minutes_now() if leader else 0.0,
-            self.stop_request.signal > 0,
-        ]
-        if self.world.size > 1:
-            tensor = torch.tensor(facts, dtype=torch.float64, device=self.compute.device)
-            distributed.add_up([tensor], self.world)
-            facts = tensor.tolist()
-        return facts
+    def over_all_processes(self, numbers: list[float]) -> list[float]:
+        """The sum of each number over all processes."""
+        if self.world.size == 1:
+            return numbers
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.compute.device)
+        distributed.add_up([tensor], self.world)
+        return tensor.tolist()
 
     def rate(self) -> float:
         """The learning rate of the last update, by the budget used before it: no update has a rate of 0."""
         return learning_rate(self.state.step, self.budget_used, self.settings, self.recipe.model.dim)
 
     def diverged(self) -> NmtError:
-        hint = "lower train.lr or train.scale, or set train.clip = 1"
+        hint, count = "lower train.lr or train.scale, or set train.clip = 1", self.updater.skipped_in_a_row
         if self.run.model.exists():
-            hint += (
-                f"; the last checkpoint is intact, and --from {self.run.path} --out NEW starts with the best weights"
-            )
-        count = self.updater.skipped_in_a_row
+            best = f"--from {self.run.path} --out NEW starts with the best weights"
+            hint += f"; the last checkpoint is intact, and {best}"
         times = f"{count} time" + "s in a row" * (count > 1)
         return NmtError(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
 
-    # -- validation and saving ---------------------------------------------------------------------------------------
-
     def measure(self, weights: dict[str, Tensor] | None) -> Valid:
         """Validate the model, with these weights in place of its own if any are given."""
-        self.watch(Validating(self.state.step))
+        self.watch(Status(f"step {self.state.step:,}  validating ..."))
         began = time.perf_counter()
         loss = ppl = bleu = chrf = signature = measured = None
         value = float(self.state.step)  # without validation lines, later weights count as better
@@ -389,11 +359,9 @@ class Trainer:
         if folder.path.exists():
             checkpoint.save_state(folder, self.state)
         else:
-            updater = self.updater
-            checkpoint.save_checkpoint(self.run, self.model, updater.optimizers, updater.moving_average, self.state)
+            optimizers, moving_average = self.updater.optimizers, self.updater.moving_average
+            checkpoint.save_checkpoint(self.run, self.model, optimizers, moving_average, self.state)
         checkpoint.remove_old_checkpoints(self.run, self.state, self.keep)
-
-    # -- the log and the watcher -------------------------------------------------------------------------------------
 
     def emit(self, entry: Entry) -> None:
         if self.log is not None:
@@ -408,16 +376,12 @@ class Trainer:
         for text in notes:
             self.note(text)
         if self.valid is not None and self.valid.left_out:
-            self.note(
-                f"{self.valid.left_out:,} validation lines are left out: they have more pieces than the model has "
-                "positions"
-            )
+            count = f"{self.valid.left_out:,} validation lines"
+            self.note(f"{count} are left out: they have more pieces than the model has positions")
         before, now = self.state.processes, self.world.size
         if before not in (0, now):
-            self.note(
-                f"resumed with {now} processes instead of {before}: results are no longer bit-for-bit the same as with "
-                f"{before}"
-            )
+            change = f"resumed with {now} processes instead of {before}"
+            self.note(f"{change}: results are no longer bit-for-bit the same as with {before}")
         self.state.processes = now
 
     def start_entry(self) -> Start:
@@ -441,27 +405,27 @@ class Trainer:
         )
 
     def log_window(self) -> None:
-        window, began = self.window, self.window_began
-        self.window, self.window_began = Window(), self.budget.seconds()
-        if not window.updates:
+        updates, loss, nll, gradient_norm, tokens, filled_cells, cells = self.window
+        began, self.window, self.window_began = self.window_began, [0.0] * 7, self.budget.seconds()
+        if not updates:
             return
-        memory = torch.tensor(peak_memory_mb(self.compute.device))
+        memory = [peak_memory_mb(self.compute.device)]
         if self.compute.device.type == "cpu":  # the processes on a CPU share its memory; each GPU has its own
-            distributed.add_up([memory], self.world)
+            memory = self.over_all_processes(memory)
         self.emit(
             Train(
                 step=self.state.step,
                 epoch=self.stream.epochs,
-                loss=window.loss / window.tokens,
-                ppl=math.exp(min(100, window.nll / window.tokens)),
+                loss=loss / tokens,
+                ppl=math.exp(min(100, nll / tokens)),
                 lr=self.rate(),
-                gradient_norm=window.gradient_norm / window.updates,
+                gradient_norm=gradient_norm / updates,
                 tokens=self.state.tokens,
-                tokens_per_second=window.tokens / max(1e-9, self.window_began - began),
-                padding=1 - window.filled_cells / window.cells,
+                tokens_per_second=tokens / max(1e-9, self.window_began - began),
+                padding=1 - filled_cells / cells,
                 minutes=self.budget.seconds() / 60,
                 budget_used=self.budget.used(self.stream.epochs),
                 flops=self.budget.flops(),
-                memory_mb=float(memory),
+                memory_mb=memory[0],
             )
         )

@@ -1,6 +1,7 @@
 """The objective: against NumPy, against PyTorch's cross-entropy, against autograd of the plain formula."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training import loss as loss_module
-from nmt_cli.training.loss import TrainingLoss, consistency_loss, kept, smoothed_loss
+from nmt_cli.training.loss import TrainingLoss, chunked_loss, consistency_terms, kept, smoothed_terms
 
 D, V = 6, 11
 
@@ -33,6 +34,14 @@ def case(*shape: int, passes: int = 0, seed: int = 0, dtype: torch.dtype = torch
     features = torch.randn(size, generator=generator, dtype=dtype).requires_grad_()
     weight = torch.randn(V, D, generator=generator, dtype=dtype).requires_grad_()
     return features, weight, torch.randint(0, 5, shape, generator=generator)
+
+
+def smoothed_loss(features, weight, targets, eps):
+    return chunked_loss(features[None], weight, targets, partial(smoothed_terms, eps=eps))
+
+
+def consistency_loss(features, weight, targets, eps, kind, alpha):
+    return chunked_loss(features, weight, targets, partial(consistency_terms, eps=eps, kind=kind, weight=alpha))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

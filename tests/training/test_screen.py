@@ -13,7 +13,7 @@ from support.toy_runs import sets
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.log import Average, End, Note, Start, Train, Valid
 from nmt_cli.terminal.plot import duration
-from nmt_cli.training.events import AlreadyFinished, Step, Stopping, Validating
+from nmt_cli.training.events import STOPPING, AlreadyFinished, Status, Step
 from nmt_cli.training.screen import TrainingScreen
 
 START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None)
@@ -75,11 +75,11 @@ def test_every_event_is_shown(screen):
             START,
             Step(1, 0.1, 5.0),
             TRAIN,
-            Validating(50),
+            Status("step 50  validating ..."),
             VALID,
             Note(50, "a [/note]"),
             average,
-            Stopping(),
+            STOPPING,
         ):
             shown.watch(event)
         shown.watch(End(50, "SIGINT", 2))
@@ -100,7 +100,7 @@ def test_a_file_gets_a_line_every_ten_seconds_and_no_line_for_each_step(screen, 
     now = iter([100.0, 101.0, 111.0])
     monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: next(now))
     with screen(terminal=False) as shown:
-        for event in (Step(1, 0.1, 5.0), TRAIN, TRAIN, TRAIN, Validating(5), Stopping()):
+        for event in (Step(1, 0.1, 5.0), TRAIN, TRAIN, TRAIN, Status("validating"), STOPPING):
             shown.watch(event)
     lines = shown.text().splitlines()
     assert len(lines) == 2 and all(line.startswith("step 50/100  epoch 1.25  loss 2.500") for line in lines)
