@@ -6,38 +6,26 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from nmt_cli.commands.options import Force, Overrides
 from nmt_cli.errors import NmtError
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 # The views (--show) that an option applies to. The other views refuse the option.
 _VIEWS = {
-    "TEXT": ("attention", "heads", "beam"),
-    "--target": ("attention", "heads"),
-    "--kind": ("attention", "heads"),
-    "--layer": ("attention", "heads"),
-    "--head": ("attention",),
-    "--pieces": ("attention", "heads"),
-    "--special": ("attention", "heads"),
-    "--beam-size": ("attention", "heads", "beam"),
+    **dict.fromkeys(("TEXT", "--beam-size"), ("attention", "heads", "beam")),
+    **dict.fromkeys(("--target", "--kind", "--layer", "--pieces", "--special"), ("attention", "heads")),
+    **dict.fromkeys(("--head", "--format html", "--format align"), ("attention",)),
     "--set": ("positions", "schedule"),
     "--format json": ("model", "attention"),
-    "--format html": ("attention",),
-    "--format align": ("attention",),
 }
 # The formats that an option applies to, if not to all. JSON and HTML contain every kind, layer and head.
 _FORMATS = {
-    "--kind": ("text",),
-    "--layer": ("text", "align"),
-    "--head": ("text", "align"),
+    **dict.fromkeys(("--kind", "--ascii"), ("text",)),
+    **dict.fromkeys(("--layer", "--head"), ("text", "align")),
     "--special": ("text", "json", "html"),
-    "--ascii": ("text",),
 }
 
 
@@ -111,7 +99,7 @@ def inspect(
     console = output()
     width = console.width
     ink = ink_of(console, ascii_only, to_file=out is not None)
-    result: str | RenderableType
+    result: object
     if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
 

@@ -1,7 +1,4 @@
-"""`nmt export`: check the options, then write the model in the other format.
-
-torch is imported after the checks, so that a mistake is reported at once.
-"""
+"""`nmt export`: check the options, then import torch and write the model in the other format."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, find_model
 
 
 def export_model(model: Path, to: str, out: Path | None, type: str, force: bool) -> Path:
-    """Write the model to `out` in the format `to`, "ctranslate2" or "hf", and return the folder.
-
-    Without `out`, a CTranslate2 model is written into the model's own folder, where `nmt translate` finds it.
-    """
+    """Write the model to `out`, or into its own folder, where `nmt translate` finds it. Return the folder."""
     if to == "hf":
         if out is None:
             raise NmtError("--to hf needs a folder to write", "add --out, for example --out my-model-hf")

@@ -16,8 +16,6 @@ from nmt_cli.recipe import schema as recipe
 from nmt_cli.store.checkpoint import Trained
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
-_FORBIDDEN = -1e4  # a logit with probability 0 that float16 can represent
-
 
 def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = None) -> None:
     """Copy every weight into a CTranslate2 model and write the model to `folder`. None: float32 weights."""
@@ -42,7 +40,7 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.decoder.embeddings.weight = _array(target.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
     bias = torch.zeros(len(model.output_weight))
-    bias[[PAD, BOS]] = _FORBIDDEN  # as `forbid_pad_and_bos` of model/base.py does
+    bias[[PAD, BOS]] = -1e4  # probability 0, as by forbid_pad_and_bos of model/base.py; float16 can represent it
     spec.decoder.projection.bias = _array(bias)
     layer: Any  # nn.ModuleList does not say the type of its modules
     norm: Any  # a LayerNorm in a pre-norm model, nn.Identity in a post-norm model

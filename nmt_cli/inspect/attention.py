@@ -1,6 +1,4 @@
-"""Compute the attention of a model over the words of one sentence pair; draw.py draws the result.
-
-`nmt inspect MODEL TEXT` and `nmt_cli.attention(MODEL, TEXT)` lead here.
+"""Compute the attention of a model over the words of one sentence pair, for `nmt inspect` and nmt_cli.attention.
 
 Dimensions: L layers, H heads, R rows (words that attend), C columns (words that are attended to).
 """
@@ -174,12 +172,12 @@ def _units(pieces: Sequence[str], by_piece: bool, punctuation: bool = True) -> l
     """The units of an axis: words, or single pieces."""
     if by_piece:
         return [Word(piece, index, index + 1) for index, piece in enumerate(pieces)]
+
+    def text_of_bytes(match: re.Match[str]) -> str:
+        return bytes.fromhex(match[0].replace("<0x", "").replace(">", "")).decode("utf-8", "replace")
+
     words = words_of(pieces, punctuation)
-    return [Word(_BYTES.sub(_bytes_to_text, word.text) or SPACE, word.start, word.stop) for word in words]
-
-
-def _bytes_to_text(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[0].replace("<0x", "").replace(">", "")).decode("utf-8", "replace")
+    return [Word(_BYTES.sub(text_of_bytes, word.text) or SPACE, word.start, word.stop) for word in words]
 
 
 def _over_words(by_piece: np.ndarray, rows: Sequence[Word], columns: Sequence[Word]) -> np.ndarray:
@@ -192,9 +190,7 @@ def _over_words(by_piece: np.ndarray, rows: Sequence[Word], columns: Sequence[Wo
 
 
 def _hidden_share(by_piece: np.ndarray, weights: np.ndarray, rows: Sequence[Word]) -> float:
-    """The mean share of attention that goes to pieces outside the columns of `weights`.
-
-    The rows of `by_piece` need not add up to 1: a decoder-only model has one softmax for source and target.
-    """
+    """The mean share of attention that goes to pieces outside the columns of `weights`."""
+    # The rows of `by_piece` need not add up to 1: a decoder-only model has one softmax for source and target.
     everything = _over_words(by_piece, rows, [Word("", 0, by_piece.shape[-1])])
     return float(everything.sum(-1).mean() - weights.sum(-1).mean()) if rows else 0.0

@@ -76,11 +76,11 @@ def show_tree(trained: Trained, text: str, beam_size: int | None, width: int) ->
 
 
 def draw(root: Node, width: int) -> Text:
-    """A line is a run of pieces between two branchings, each piece with its probability.
-
-    After a line come the worse branches, indented. Then the best branch continues in the same column.
-    """
-    ranked = sorted((node for node in _descendants(root) if node.ended), key=lambda node: -node.best)
+    """A line is a run of pieces between two branchings. After it come the worse branches, then the best branch."""
+    nodes = [root]
+    for node in nodes:  # the list grows while the loop reads it
+        nodes += node.children
+    ranked = sorted((node for node in nodes if node.ended), key=lambda node: -node.best)
     ranks = {id(node): rank for rank, node in enumerate(ranked, 1)}
     drawn = Text()
     stack = [(root, "", "")]  # a node, the text left of its column, the stroke that ties the node to the column
@@ -101,14 +101,6 @@ def draw(root: Node, width: int) -> Text:
             stack += [(child, column, "├─") for child in best_first[:0:-1]]
     drawn.rstrip()
     return drawn
-
-
-def _descendants(root: Node) -> list[Node]:
-    """The root and all nodes below it."""
-    nodes = [root]
-    for node in nodes:  # the list grows while the loop reads it
-        nodes += node.children
-    return nodes
 
 
 def _outcome(node: Node, rank: int) -> Text:

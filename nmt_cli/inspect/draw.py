@@ -22,9 +22,7 @@ from nmt_cli.terminal.tables import facts, new_table
 from nmt_cli.text.alignment import pharaoh
 from nmt_cli.text.vocab import EOS
 
-_MOSTLY = 0.4  # a head "mostly" attends to a position that gets at least this share
 _NARROW = 60  # a terminal with fewer columns has no room for the column "mostly"
-_POSITIONS = 40  # positions that fit on one screen
 
 
 def show_attention(
@@ -53,13 +51,8 @@ def show_heads(attention: Attention, kind: str, layer: int | None, width: int, i
 def _with_sentences(
     attention: Attention, kind: str, layer: int | None, title: str, drawing: Text, width: int
 ) -> RenderableType:
-    sentences = facts(
-        [
-            ("source", attention.source),
-            ("target" if attention.target_given else "translation", attention.target or "(empty)"),
-            ("log p", f"{attention.logprob:.2f}"),
-        ]
-    )
+    written = ("target" if attention.target_given else "translation", attention.target or "(empty)")
+    sentences = facts([("source", attention.source), written, ("log p", f"{attention.logprob:.2f}")])
     if not attention.rows[kind]:
         title, drawing = "", Text("the translation is empty: there is no attention to draw")
     parts: list[RenderableType] = [sentences, "", Text(title, style="bold"), drawing]
@@ -90,19 +83,31 @@ def _summary(attention: Attention, kind: str, layer: int | None, width: int) -> 
     for row in range(len(bits)):
         shares = {name: column[row] for name, column in columns.items()}
         most = max(shares, key=lambda name: shares[name])
-        mostly = [most if shares[most] >= _MOSTLY else ""] if width >= _NARROW else []
+        mostly = [most if shares[most] >= 0.4 else ""] if width >= _NARROW else []
         table.add_row(str(row + 1), *(f"{share:.0%}" for share in shares.values()), f"{bits[row]:.2f}", *mostly)
     return table
 
 
 def as_json(attention: Attention) -> dict[str, Any]:
     """Every figure: weights by kind, layer and head, the shares of each head, the alignment."""
-    alignment = None
+    alignment: dict[str, Any] | None = None
     if attention.word_weights is not None:
-        alignment = {
-            "source": attention.source_words,
-            "target": attention.target_words,
-            "pharaoh": pharaoh(attention.alignment()),
+        alignment = {"source": attention.source_words, "target": attention.target_words}
+        alignment["pharaoh"] = pharaoh(attention.alignment())
+    kinds = {}
+    for kind, weights in attention.weights.items():
+        figures = {**attention.shares(kind), "entropy": attention.entropy[kind]}
+        kinds[kind] = {
+            "rows": attention.rows[kind],
+            "columns": attention.columns[kind],
+            "shape": list(weights.shape),
+            "heads": [
+                {"layer": layer + 1, "head": head + 1}
+                | {name: round(float(values[layer, head]), 4) for name, values in figures.items()}
+                for layer, head in np.ndindex(weights.shape[:2])
+            ],
+            "mean": attention.mean(kind).round(4).tolist(),
+            "weights": weights.round(4).tolist(),
         }
     return {
         "source": attention.source,
@@ -110,24 +115,7 @@ def as_json(attention: Attention) -> dict[str, Any]:
         "target_given": attention.target_given,
         "logprob": round(attention.logprob, 4),
         "alignment": alignment,
-        "attention": {kind: _kind_as_json(attention, kind) for kind in attention.weights},
-    }
-
-
-def _kind_as_json(attention: Attention, kind: str) -> dict[str, Any]:
-    weights = attention.weights[kind]
-    figures = {**attention.shares(kind), "entropy": attention.entropy[kind]}
-    return {
-        "rows": attention.rows[kind],
-        "columns": attention.columns[kind],
-        "shape": list(weights.shape),
-        "heads": [
-            {"layer": layer + 1, "head": head + 1}
-            | {name: round(float(values[layer, head]), 4) for name, values in figures.items()}
-            for layer, head in np.ndindex(weights.shape[:2])
-        ],
-        "mean": attention.mean(kind).round(4).tolist(),
-        "weights": weights.round(4).tolist(),
+        "attention": kinds,
     }
 
 
@@ -149,7 +137,7 @@ def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> Renderab
         )
     model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
     with torch.inference_mode():
-        table = model.positions(min(_POSITIONS, recipe.model.max_positions))  # (positions,D)
+        table = model.positions(min(40, recipe.model.max_positions))  # (positions,D); 40 fit on one screen
     if table is None:
         raise NmtError(f'model.family = "{recipe.model.family}" has no position encoding', "a transformer has one")
     # Sines and cosines alternate in the table. Drawn apart, sines left and cosines right, they look like waves.

@@ -1,7 +1,4 @@
-"""COMET, for `nmt score --metrics comet`.
-
-The user must have installed the package unbabel-comet and downloaded its weights: nmt downloads nothing.
-"""
+"""COMET, for `nmt score --metrics comet`. nmt downloads nothing: the user installs unbabel-comet and its weights."""
 
 from __future__ import annotations
 

@@ -202,8 +202,7 @@ def score(
 def _check_options(
     metrics: tuple[str, ...], texts: Texts, confidence: bool, paired: str | None, samples: int | None, worst: int
 ) -> None:
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
+    if unknown := [name for name in metrics if name not in METRICS]:
         raise NmtError(f"there is no metric {unknown[0]!r}", f"--metrics takes some of {','.join(METRICS)}")
     if paired not in (None, "bs", "ar"):
         raise NmtError(f"there is no paired test {paired!r}", "choose bs (bootstrap) or ar (randomization)")
@@ -219,13 +218,10 @@ def _check_options(
 
 @contextmanager
 def _prepared_sacrebleu(seed: int) -> Iterator[None]:
-    """Set the seed, which sacrebleu reads only from the environment, and switch off the garbage collector.
-
-    sacrebleu makes millions of objects without cycles, so the collector would only cost time.
-    """
+    """Set the seed, which sacrebleu reads only from the environment, and switch off the garbage collector."""
     seed_before, gc_was_enabled = os.environ.get("SACREBLEU_SEED"), gc.isenabled()
     os.environ["SACREBLEU_SEED"] = str(seed)
-    gc.disable()
+    gc.disable()  # sacrebleu makes millions of objects without cycles, so the collector would only cost time
     try:
         yield
     finally:
@@ -237,13 +233,11 @@ def _prepared_sacrebleu(seed: int) -> Iterator[None]:
 
 
 def _metric(name: str, tokenizer: str, references: Sequence[list[str]] | None = None) -> Metric:
-    """A metric for whole texts, or, without references, for single lines and small groups of lines.
-
-    For the latter, BLEU uses effective order (eff:yes): a line with fewer than four words does not get BLEU 0.
-    """
+    """A metric for whole texts, or, without references, for single lines and small groups of lines."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     if name == "bleu":
+        # Effective order: a line with fewer than four words does not get BLEU 0.
         # force: sacrebleu must not warn of tokenized text, because texts.py does.
         return BLEU(tokenize=tokenizer, effective_order=references is None, force=True, references=references)
     if name == "ter":

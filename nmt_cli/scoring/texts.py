@@ -1,7 +1,4 @@
-"""The texts that are scored, from files or from Python lists.
-
-All texts must have the same number of lines. Warnings name likely mistakes in the texts.
-"""
+"""The texts that are scored, from files or from Python lists, and warnings of likely mistakes in them."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ def choose_tokenizer(tokenize: str | None, lang: str | None, references: Iterabl
             raise NmtError(f"{lang!r} is not a language code", "use a code such as de, zh, ja or pt-BR")
         return standard_tokenizer(lang), f"for {lang}"
     for name in references:
-        language = language_of(Path(name))
-        if language:
+        if language := language_of(Path(name)):
             return standard_tokenizer(language), f"for {language}, the ending of {Path(name).name}"
     return "13a", "the default, because no language is named"
 
@@ -58,9 +57,8 @@ def check_tokenizer(name: str) -> None:
         if name in _WITH_PACKAGES.values():
             hint = f"pip install 'sacrebleu[{name.removesuffix('-mecab')}]'; or score characters with --tokenize char"
             raise NmtError(f"the tokenizer {name} is not installed", hint) from None
-        hint = (
-            f"sacrebleu downloads it once, to {SACREBLEU_DIR}/models: check the network, or choose another --tokenize"
-        )
+        folder = f"{SACREBLEU_DIR}/models"
+        hint = f"sacrebleu downloads it once, to {folder}: check the network, or choose another --tokenize"
         raise NmtError(f"the tokenizer {name} cannot be loaded: {error}", hint) from None
     finally:
         socket.setdefaulttimeout(timeout)

@@ -1,7 +1,6 @@
-"""Draw matrices as characters, for `nmt inspect` and `nmt ladder`: pure functions from numbers and words to text.
+"""Draw matrices for `nmt inspect` and `nmt ladder`. A number becomes a character or a background color.
 
-A number becomes a shade: an ASCII character, a Unicode block or a background color. Widths are counted in terminal
-cells, because a Chinese character or an emoji takes two cells.
+Widths are counted in terminal cells, because a Chinese character or an emoji takes two cells.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def ink_of(console: Console, ascii_only: bool, to_file: bool = False) -> Ink:
 
 
 def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink) -> Text:
-    """weights (R,C), none negative. The words of the rows stand on the left, the words of the columns above.
-
-    Columns that do not fit into the width follow below, under their own heading.
-    """
+    """Draw weights (R,C), none negative. Columns that do not fit into the width follow below."""
     margin = _margin(rows, width)
     room = max(1, width - margin - 1)
     widths = [min(room, max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, cell_len(word)))) for word in columns]
@@ -57,16 +53,13 @@ def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], wi
                 _shade(drawn, values[c] / (top or 1), widths[c], ink, f"{100 * values[c]:.0f}")
             drawn.append("\n")
         drawn.append("\n")
-    return _trimmed(drawn.append_text(legend(0, top, ink)))
+    return _with_legend(drawn, 0, top, ink)
 
 
 def grid(
     maps: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], width: int, ink: Ink
 ) -> Text:
-    """Several small maps of the same words, each under its title, as many side by side as fit.
-
-    A shade means the same weight in all maps.
-    """
+    """Small maps of the same words, as many side by side as fit. A shade means the same weight in all maps."""
     margin = min(10, _margin(rows, width))
     room = max(1, width - margin - 1)
     cell = 2 if 2 * len(columns) <= room else 1  # cells of a column
@@ -92,14 +85,11 @@ def grid(
                         _shade(drawn, value / (top or 1), cell, ink)
                 drawn.append("\n")
             drawn.append("\n")
-    return _trimmed(drawn.append_text(legend(0, top, ink)))
+    return _with_legend(drawn, 0, top, ink)
 
 
 def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> Text:
-    """values (R,C) of any sign, without words: one line for each row, with its number.
-
-    If not all columns fit, columns at even distances are drawn. `left` and `right` label the two ends of the rows.
-    """
+    """Draw values (R,C) of any sign, without words. If not all columns fit, take columns at even distances."""
     margin = len(str(len(values)))
     count = min(values.shape[1], max(1, width - margin - 1))
     columns = np.linspace(0, values.shape[1] - 1, count).round().astype(int)
@@ -112,16 +102,7 @@ def raster(values: np.ndarray, width: int, ink: Ink, left: str, right: str) -> T
         drawn.append("\n")
     gap = " " * max(1, count - len(left) - len(right))
     drawn.append(" " * (margin + 1) + left + gap + right + "\n\n", "dim")
-    return _trimmed(drawn.append_text(legend(low, high, ink)))
-
-
-def legend(low: float, high: float, ink: Ink) -> Text:
-    """The scale of shades between its lowest and its highest value."""
-    drawn = Text(f"{low:.2g} ", style="dim")
-    steps = len(_VIRIDIS) if ink == "color" else len(_RAMPS[ink])
-    for step in range(steps):
-        _shade(drawn, step / (steps - 1), 2, ink)
-    return drawn.append(f" {high:.2g}", "dim")
+    return _with_legend(drawn, low, high, ink)
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
@@ -137,17 +118,14 @@ def _shade(drawn: Text, share: float, width: int, ink: Ink, figure: str = "") ->
     share = min(1.0, max(0.0, float(share)))
     if ink == "color":
         shown = figure.center(width) if figure != "0" and len(figure) < width else " " * width
-        drawn.append(shown, Style(bgcolor=_viridis(share), color="black" if share > 0.6 else "bright_white"))
+        place = share * (len(_VIRIDIS) - 1)
+        low = min(int(place), len(_VIRIDIS) - 2)
+        mixed = [a + (b - a) * (place - low) for a, b in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True)]
+        color = "black" if share > 0.6 else "bright_white"
+        drawn.append(shown, Style(bgcolor=Color.from_rgb(*mixed), color=color))
     else:
         ramp = _RAMPS[ink]
         drawn.append(ramp[round(share * (len(ramp) - 1))] * width)
-
-
-def _viridis(share: float) -> Color:
-    place = share * (len(_VIRIDIS) - 1)
-    low = min(int(place), len(_VIRIDIS) - 2)
-    mixed = [a + (b - a) * (place - low) for a, b in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True)]
-    return Color.from_rgb(*mixed)
 
 
 def _margin(rows: Sequence[str], width: int) -> int:
@@ -166,12 +144,14 @@ def _pages(widths: Sequence[int], room: int) -> list[range]:
     return [range(a, b) for a, b in pairwise([*cuts, len(widths)])]
 
 
-def _trimmed(drawn: Text) -> Text:
-    """Remove spaces at the ends of lines, except spaces with a background color."""
-    lines = drawn.split("\n", allow_blank=True)
+def _with_legend(drawn: Text, low: float, high: float, ink: Ink) -> Text:
+    """Append the scale of shades. Remove spaces at the ends of lines, except spaces with a background color."""
+    legend = Text(f"{low:.2g} ", style="dim")
+    steps = len(_VIRIDIS) if ink == "color" else len(_RAMPS[ink])
+    for step in range(steps):
+        _shade(legend, step / (steps - 1), 2, ink)
+    lines = drawn.append_text(legend.append(f" {high:.2g}", "dim")).split("\n", allow_blank=True)
     for line in lines:
         if not any(isinstance(span.style, Style) for span in line.spans):
             line.rstrip()
-    joined = Text("\n").join(lines)
-    joined.no_wrap, joined.overflow = True, "ignore"
-    return joined
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)

@@ -59,10 +59,8 @@ def duration(seconds: float) -> str:
 
 
 def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
-    """Merge a histogram of single values into at most `most` + 1 bins (from, to, count) of equal, round width.
-
-    The last bin holds the longest 1 % of the items. Without this bin, one long item would make all bins too wide.
-    """
+    """Merge a histogram of single values into at most `most` + 1 bins (from, to, count) of equal, round width."""
+    # The last bin holds the longest 1 % of the items. Without this bin, one long item would make all bins too wide.
     below = list(accumulate(histogram))
     edge = next(length for length, count in enumerate(below) if count >= 0.99 * below[-1])
     width = next(width for width in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000) if width * most > edge)

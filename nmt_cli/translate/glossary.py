@@ -65,15 +65,13 @@ def _is_whole_word(text: str, start: int, stop: int) -> bool:
 
 
 def _is_joined(character: str, neighbor: str) -> bool:
-    """Does the first or last character of a term belong to one word with its neighbor?
-
-    An accent or a vowel sign belongs to its word. In scripts without spaces, words have no edges.
-    """
+    """Are the first or last character of a term and its neighbor in one word? Scripts without spaces have no words."""
     spaced_letter = _is_accent(character) or re.fullmatch(rf"[^\W{UNSPACED}]", character)
     return bool(spaced_letter and neighbor and (_is_accent(neighbor) or re.match(r"\w", neighbor)))
 
 
 def _is_accent(character: str) -> bool:
+    """Also a vowel sign, which belongs to its word like an accent."""
     return unicodedata.category(character).startswith("M")
 
 
@@ -97,9 +95,8 @@ def make_glossary(terms: str | Path | Mapping[str, str], form: Normalization) ->
         if not source or not target:
             raise NmtError(f"{place}: a side of the entry is blank", "write the source, a tab, and the target")
         if (other := targets.get(_lower(source), target)) != target:
-            raise NmtError(
-                f'{place}: "{source}" has two translations, "{other}" and "{target}"', "keep one of the two lines"
-            )
+            problem = f'"{source}" has two translations, "{other}" and "{target}"'
+            raise NmtError(f"{place}: {problem}", "keep one of the two lines")
         targets[_lower(source)] = target
     if not targets:
         raise NmtError(f"the {name} is empty", "write one term per line: source, a tab, target")

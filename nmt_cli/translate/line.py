@@ -78,7 +78,13 @@ class LineTranslator:
         text = normalize(row.text, self.vocab.normalization)
         if is_blank(text):
             return Translation(row.number, row.text)
-        prefix, ids, limit = self._prefix(row), self._encode(text), self.settings.longest_source
+        prefix = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
+        if UNK in prefix:
+            raise NmtError(
+                f"the prefix of line {row.number} has characters that the model cannot write: {row.given}",
+                "remove characters that are not in the model's vocabulary, or leave the line blank",
+            )
+        ids, limit = self._encode(text), self.settings.longest_source
         if len(ids) <= limit:
             outputs, flags = yield from self._segment(row.number, text, ids, prefix, words_before=0)
             return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)))
@@ -129,15 +135,6 @@ class LineTranslator:
     def _count_words(self, source: tuple[int, ...]) -> int:
         return len(words_of(self.vocab.source.id_to_piece(list(source))))
 
-    def _prefix(self, row: Row) -> tuple[int, ...]:
-        ids = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
-        if UNK in ids:
-            raise NmtError(
-                f"the prefix of line {row.number} has characters that the model cannot write: {row.given}",
-                "remove characters that are not in the model's vocabulary, or leave the line blank",
-            )
-        return ids
-
     def _terms(self, text: str) -> list[Term]:
         """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
@@ -156,7 +153,7 @@ class LineTranslator:
     ) -> Program[Segment]:
         """Translate a line or a part of it, and repair the translation where something was lost.
 
-        `words_before` counts the words of the line before this part. None: a word was cut, so nothing can be aligned.
+        `words_before`: words of the line before this part. None: a word was cut, so nothing can be aligned.
         """
         # Text that must not be cut may be too long for the model. From marks alone, a model invents a sentence.
         has_words = any(map(str.isalnum, text)) or not self.settings.protect
@@ -198,10 +195,8 @@ class LineTranslator:
     def _with_terms(
         self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
     ) -> Program[tuple[list[Hypothesis], frozenset[str]]]:
-        """Search, and force every missing term of the glossary at the place where the model translated it otherwise.
-
-        A term is not forced if the model cannot write it. A forced term can still be lost if the model adds an ending.
-        """
+        """Search, and force every missing term of the glossary at the place where the model translated it otherwise."""
+        # A term is not forced if the model cannot write it. A forced term is lost again if the model adds an ending.
         terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
         attention = attention or self.settings.align or bool(terms)
         request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens)
@@ -236,16 +231,13 @@ class LineTranslator:
         return words[int(np.argmax(weights))].start if words else len(best.ids)
 
     def _pieces_at(self, term: Term, ids: tuple[int, ...], at: int) -> tuple[int, ...]:
-        """The pieces of the term's translation, to be written at ids[at].
-
-        At the beginning of a sentence a lower-case term gets a capital. No space comes behind an opening bracket.
-        """
+        """The pieces of the term's translation at ids[at]: with a capital at the beginning of a sentence."""
         target = self.vocab.target
         plain, capital = map(tuple, target.encode([term.wanted, capitalized(term.wanted)]))
         if not at:
             begins_sentence = target.decode(list(ids))[:1].isupper() and term.wanted.islower() and UNK not in capital
             return capital if begins_sentence else plain
-        if at < len(ids) and not target.id_to_piece(ids[at]).startswith(SPACE):
+        if at < len(ids) and not target.id_to_piece(ids[at]).startswith(SPACE):  # no space behind an opening bracket
             mark = target.decode(list(ids[:at]))[-1:]
             touching = target.encode(mark + term.wanted)
             for n in range(1, len(touching)):

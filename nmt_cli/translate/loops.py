@@ -28,10 +28,7 @@ def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int]
 
 
 def _find_loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, period) of every sequence that comes at least `least` times in a row, from left to right.
-
-    ids[start:stop] repeats its first `period` ids. The last repeat may be incomplete.
-    """
+    """(start, stop, period) where ids[start:stop] repeats its first `period` ids `least` times or more."""
     start = 0
     while start < len(ids):
         for period in range(1, (len(ids) - start) // least + 1):

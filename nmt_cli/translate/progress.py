@@ -76,22 +76,18 @@ class Report:
 
     def show_stats(self, began: float, engine: str) -> None:
         """Speed, start-up time and memory. `began`: when the command began."""
+        import resource
+
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
         now = time.perf_counter()
         seconds = max(1e-9, now - self.started)
         flags = "".join(f", {count:,} {flag}" for flag, count in sorted(self.flags.items()))
         say(
             f"{self.lines:,} lines{flags}; {self.lines / seconds:,.1f} lines/s, {self.tokens / seconds:,.0f} tokens/s; "
             f"start-up {self.started - began:.2f} s, first line after {max(0.0, self.first_line - began):.2f} s, "
-            f"{now - began:.2f} s in all; {_peak_memory():,.0f} MB at most in a process; {engine}"
+            f"{now - began:.2f} s in all; {megabytes:,.0f} MB at most in a process; {engine}"
         )
-
-
-def _peak_memory() -> float:
-    """MB of the largest process."""
-    import resource
-
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 @contextmanager

@@ -37,8 +37,6 @@ RULES = {
     "size": rf"(?<!{_W}) \d+ (?: [x×] \d+ )+ (?!{_W})",  # 1920x1080
     "emoji": rf"[0-9\#*] \ufe0f? \u20e3 | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*",  # keycaps are emoji, too
 }
-
-
 _PATTERN = re.compile("|".join(RULES.values()), re.VERBOSE)
 _SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] )"
 # A number of two digits or more, or with a sign. A single digit may become a word. Letters and signs that belong to the
@@ -130,14 +128,12 @@ def _number(match: re.Match, others: Sequence[Span]) -> Span:
 
 
 def _unknown_words(text: str, is_known: Callable[[str], bool]) -> list[Span]:
-    """Words with a character that the vocabulary does not have, and runs of other unknown characters.
-
-    A word is protected as a whole, because the rest of a name is useless without the unknown letter.
-    """
+    """Words with a character that the vocabulary does not have, and runs of other unknown characters."""
     if all(map(is_known, set(text))):
         return []
     unknown = [not is_known(character) for character in text]
     spans = [Span(word.start(), word.end(), word[0]) for word in _WORD.finditer(text)]
+    # A word is protected as a whole, because the rest of a name is useless without the unknown letter.
     spans = [span for span in spans if any(unknown[span.start : span.stop])]
     for span in spans:
         unknown[span.start : span.stop] = [False] * (span.stop - span.start)

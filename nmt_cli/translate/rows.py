@@ -33,6 +33,7 @@ def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | No
 
 def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) -> Iterator[list[Row]]:
     given_lines = read_lines(given) if given else repeat("")
+    hint = "the file must have one line for each line of the input"
     number = 0
     for path in inputs:
         lines_before = number
@@ -42,7 +43,7 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) ->
                 number += 1
                 given_text = next(given_lines, None)
                 if given_text is None:
-                    raise NmtError(f"{given} has only {number - 1} lines, fewer than the input", _SAME_LENGTH)
+                    raise NmtError(f"{given} has only {number - 1} lines, fewer than the input", hint)
                 columns = split_tsv(line, path, number - lines_before) if tsv else (line, given_text)
                 if number in wanted:
                     rows.append(Row(number, *columns))
@@ -51,17 +52,11 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) ->
             if number + 1 >= wanted.stop:
                 return
     if given and next(given_lines, None) is not None:
-        raise NmtError(f"{given} has more lines than the input, which has {number}", _SAME_LENGTH)
-
-
-_SAME_LENGTH = "the file must have one line for each line of the input"
+        raise NmtError(f"{given} has more lines than the input, which has {number}", hint)
 
 
 def _parse_shard(inputs: list[Path], shard: str) -> range:
-    """The numbers of the lines of a shard. Shards have almost equal sizes. Together they are the whole input.
-
-    The last shard has no end, so that its reader also checks that no file has more lines than the others.
-    """
+    """The numbers of the lines of a shard. Shards have almost equal sizes. Together they are the whole input."""
     index, slash, count = shard.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise NmtError(f"--shard {shard} is not of the form I/N with I from 1 to N", "for example --shard 1/4")
@@ -69,6 +64,7 @@ def _parse_shard(inputs: list[Path], shard: str) -> range:
         raise NmtError("--shard needs a file, because a pipe must be read to its end to count its lines", "name a file")
     total = sum(map(count_lines, inputs))
     first, last = (total * part // int(count) for part in (int(index) - 1, int(index)))
+    # The last shard has no end, so that its reader also checks that no file has more lines than the others.
     return range(first + 1, sys.maxsize if index == count else last + 1)
 
 

@@ -23,10 +23,7 @@ FindSpans = Callable[[str], Sequence[Span]]  # from left to right
 
 
 def split_long(text: str, limit: int, count: CountPieces, uncut: FindSpans = lambda text: ()) -> list[str]:
-    """Parts of at most `limit` pieces; one part if the whole text has no more.
-
-    The spans of `uncut` stay in one part, even if that part is then longer than `limit`.
-    """
+    """Parts of at most `limit` pieces. A span of `uncut` stays in one part, even if that part is then longer."""
     return [text] if count(text) <= limit else _split(text, limit, count, uncut, _CUTS)
 
 

@@ -24,10 +24,7 @@ BLOCK_ROWS, BLOCK_WEIGHT = 256, MAX_WEIGHT // READ_AHEAD
 
 
 def windows(blocks: Iterable[list[Row]], weigh: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """The rows of all blocks, in order. `weigh` counts the characters of a row.
-
-    A thread reads the blocks. An error of the reader is raised after the rows before the error were yielded.
-    """
+    """The rows of all blocks, in order. A thread reads the blocks, and its error is raised after the rows before it."""
     reader = ThreadPoolExecutor(1)
     source = (part for block in blocks for part in _cut(block, BLOCK_ROWS, BLOCK_WEIGHT, weigh))
     try:
@@ -81,8 +78,7 @@ def _cut(rows: list[Row], most: int, heaviest: int, weigh: Callable[[Row], int])
 def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]]) -> Iterator[Result]:
     """job(window) for each window, in order, two at a time: one window is searched while the other is decoded.
 
-    A result is yielded as soon as it is there, even if the next window is not. After Ctrl-C, nothing waits for the
-    threads: cli.py ends the process.
+    A result is yielded as soon as it is there, even if the next window is not.
     """
     pool = ThreadPoolExecutor(3)  # two jobs, and one thread that waits for the next window
     jobs: deque[Future] = deque()
@@ -99,5 +95,5 @@ def overlapped(job: Callable[[list[Row]], Result], windows: Iterator[list[Row]])
             elif jobs and jobs[0].done():
                 yield jobs.popleft().result()
         last.result()  # raises the error of the reader, if there was one
-    finally:
+    finally:  # after Ctrl-C, nothing waits for the threads: cli.py ends the process
         pool.shutdown(wait=False, cancel_futures=True)

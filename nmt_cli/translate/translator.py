@@ -111,10 +111,7 @@ class Translator:
     def run(
         self, blocks: Iterable[list[Row]], options: TranslateOptions, score_only: bool = False
     ) -> Iterator[Translation]:
-        """Translate or score blocks of numbered rows, lazily and in order.
-
-        The engine that can do what the options ask for starts before this function returns. Each engine starts once.
-        """
+        """Translate or score blocks of numbered rows, lazily and in order. The engine starts before this returns."""
         search, vocab = search_options(self.models, options), self.models[0].vocab
         terms = options.get("glossary")
         glossary = make_glossary(terms, vocab.normalization) if terms else None
