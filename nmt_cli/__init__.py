@@ -1,8 +1,4 @@
-"""nmt from Python. Three lines do what the command does (docs/python.md):
-
-    import nmt_cli
-    translator = nmt_cli.load("runs/demo")
-    print(translator.translate("I like the green cat.").text)
+"""nmt from Python (docs/python.md): nmt_cli.load("runs/demo").translate("I like the green cat.").text
 
 `import nmt_cli` imports nothing heavy. A function imports torch, CTranslate2 or sacrebleu when it is first used.
 """
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["NmtError", "__version__", "attention", "load", "prepare", "score", "train"]
 
-# Where each function lives.
 _MODULES = {
     "attention": "nmt_cli.inspect.attention",
     "load": "nmt_cli.translate.translator",

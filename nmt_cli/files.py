@@ -26,8 +26,7 @@ def check_overwrite(
     """Refuse to replace `path` unless the user gave --force. Every command calls this before it replaces anything.
 
     `foreign` None: a file will be written. Otherwise a folder will be written, and `foreign` lists the files in it that
-    nmt did not write. A folder with foreign files is not replaced, even with --force.
-    In the messages, `option` is how the user chooses another place, and `note` describes the existing content.
+    nmt did not write: such a folder is not replaced, even with --force. `note` describes the existing content.
     """
     if foreign is None and not path.parent.is_dir():
         raise NmtError(f"there is no folder {path.parent}", f"create the folder first, or choose another with {option}")
@@ -49,10 +48,7 @@ def check_overwrite(
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it.
-
-    The caller has asked check_overwrite whether `folder` may be replaced.
-    """
+    """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
     temporary = folder.with_name(_TEMPORARY.format(name=folder.name) + str(os.getpid()))
@@ -106,9 +102,8 @@ def exclusive(path: Path, other: str) -> Iterator[None]:
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NmtError(
-                f"{other} is already running in {path.parent}", "wait until it ends, or choose another folder"
-            ) from None
+            hint = "wait until it ends, or choose another folder"
+            raise NmtError(f"{other} is already running in {path.parent}", hint) from None
         except (ImportError, OSError):  # Windows has no fcntl; some network disks have no locks
             pass
         yield
@@ -142,10 +137,8 @@ def _remove_leftovers(folder: Path) -> None:
 def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # the process belongs to another user
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # any other error: the process belongs to another user
     return True
 
 

@@ -1,7 +1,6 @@
 """Checkpoints and models on disk: safetensors, JSON and TOML, never pickle.
 
-Each folder appears whole or not at all, whenever the process is killed. run_folder.py and model_folder.py know the file
-names.
+Each folder appears whole or not at all, whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ def save_checkpoint(
 
 
 def save_state(folder: CheckpointFolder, state: State) -> None:
-    """Replace the state of a checkpoint that exists."""
     replace_file(folder.state, _json(state))
 
 
@@ -86,12 +84,9 @@ def _json(state: State) -> str:
 
 
 def link(name: Path, folder: CheckpointFolder) -> None:
-    """Point checkpoints/best or checkpoints/last at a checkpoint, in one step.
-
-    nmt itself never reads the links, so a file system without links is not an error.
-    """
+    """Point checkpoints/best or checkpoints/last at a checkpoint, in one step."""
     temporary = name.with_name(f".{name.name}.tmp")
-    with suppress(OSError):
+    with suppress(OSError):  # nmt itself never reads the links, so a file system without links is not an error
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.path.name)
         temporary.replace(name)
@@ -112,18 +107,16 @@ def load_state(folder: CheckpointFolder) -> State:
     try:
         return State(**{**table, "position": Position(**table["position"])})
     except (TypeError, KeyError) as error:
-        raise NmtError(
-            f"{folder.state} was written by another version of nmt: {error}", "start a new run with --out or --force"
-        ) from None
+        hint = "start a new run with --out or --force"
+        raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # safetensors wraps the errors of the operating system
-        raise NmtError(
-            f"{path} cannot be written: {error}", "make room on the disk; the files of earlier saves are intact"
-        ) from None
+        hint = "make room on the disk; the files of earlier saves are intact"
+        raise NmtError(f"{path} cannot be written: {error}", hint) from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -1,7 +1,4 @@
-"""RUN/log.jsonl: one JSON object per line, one dataclass here per kind of line. docs/log.md describes every field.
-
-All code that reads or writes the log uses this module. It does not import torch.
-"""
+"""RUN/log.jsonl: one JSON object per line, one dataclass here per kind of line. docs/log.md describes every field."""
 
 from __future__ import annotations
 
@@ -19,10 +16,20 @@ from nmt_cli.text.lines import read_lines
 
 
 @dataclass(frozen=True)
-class Start:
+class Entry:
+    """The base of all kinds. The kind is the name of the class in small letters."""
+
+    kind: ClassVar[str]
+    step: Annotated[int, "updates made so far"]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__.lower()
+
+
+@dataclass(frozen=True)
+class Start(Entry):
     """A session begins: `nmt train` was started, for the first time or again."""
 
-    kind: ClassVar[str] = "start"
     step: Annotated[int, "updates made before this session"]
     resumed: Annotated[bool, "true if the session continues from a checkpoint"]
     run: Annotated[str, "folder of the run, as the command named it"]
@@ -40,11 +47,9 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Entry):
     """Figures of the updates since the last line of this kind. One line every `train.log_every` updates."""
 
-    kind: ClassVar[str] = "train"
-    step: Annotated[int, "updates made so far"]
     epoch: Annotated[float, "passes over the training data so far"]
     loss: Annotated[float, "mean training loss of a target token, in nats, with label smoothing and consistency terms"]
     ppl: Annotated[float, "perplexity of the training tokens, without label smoothing"]
@@ -60,11 +65,9 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Valid:
+class Valid(Entry):
     """A validation. Without validation lines, the five figures of the metrics are null."""
 
-    kind: ClassVar[str] = "valid"
-    step: Annotated[int, "updates made so far"]
     value: Annotated[float, "value of `train.metric`, higher is better (a loss is negated); the step without lines"]
     loss: Annotated[float | None, "mean negative log-likelihood of a target token, in nats"]
     ppl: Annotated[float | None, "perplexity, exp(loss)"]
@@ -80,30 +83,24 @@ class Valid:
 class Average(Valid):
     """A validation of the mean of the last checkpoints, at the end of a run with `train.average`."""
 
-    kind: ClassVar[str] = "average"
     checkpoints: Annotated[tuple[str, ...], "names of the averaged checkpoints, oldest first"]
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(Entry):
     """A remark for the reader, such as a skipped update or an ignored key of the recipe."""
 
-    kind: ClassVar[str] = "note"
-    step: Annotated[int, "updates made so far"]
     text: Annotated[str, "the remark, one sentence"]
 
 
 @dataclass(frozen=True)
-class End:
+class End(Entry):
     """A session ends: the budget is used up, or a signal stopped it. A killed session has no such line."""
 
-    kind: ClassVar[str] = "end"
-    step: Annotated[int, "updates made so far"]
     reason: Annotated[str, "the limit that was reached, or the name of the signal"]
     signal: Annotated[int, "number of the signal that stopped the session; 0 if the run is finished"]
 
 
-Entry = Start | Train | Valid | Average | Note | End
 KINDS: tuple[type[Entry], ...] = (Start, Train, Valid, Average, Note, End)
 _BY_NAME = {kind.kind: kind for kind in KINDS}
 
@@ -138,23 +135,19 @@ def read_log(run: Path) -> list[Entry]:
 
 
 def best_validation(log: Iterable[Entry]) -> Valid | None:
-    """The validation of the weights in RUN/model.
+    """The validation of the weights in RUN/model: the last one that was the best of its time.
 
-    This is the last one that was the best of its time, not the one with the highest value: the metric may have changed
-    between two sessions.
+    It need not have the highest value: the metric may have changed between two sessions.
     """
     return next((entry for entry in reversed(list(log)) if isinstance(entry, Valid) and entry.best), None)
 
 
 class LogWriter:
-    """Appends entries to log.jsonl, and their figures to TensorBoard if `board` is a SummaryWriter."""
+    """Appends entries to log.jsonl after this step, and their figures to TensorBoard if `board` is a SummaryWriter."""
 
     def __init__(self, run: Path, step: int, board: Any = None) -> None:
-        """Continue the log of a run whose last checkpoint is of this step.
-
-        Lines of later steps are removed: a killed session wrote them, and their updates will be made again.
-        """
         path = RunFolder(run).log
+        # A killed session wrote the lines after the last checkpoint. Their updates will be made again.
         replace_file(path, "".join(self._line(entry) for entry in read_log(run) if entry.step <= step))
         self._stream, self._board = path.open("a", encoding="utf-8", newline="\n"), board
 

@@ -1,12 +1,4 @@
-"""RUN/model without its weights. This module does not import torch, so `nmt translate` starts fast.
-
-model/
-  model.safetensors    weights
-  recipe.toml          the experiment, without paths
-  vocab/               pieces of both sides
-  about.json           version, steps, data, scores
-  ctranslate2/         the same weights for CTranslate2, if exported
-"""
+"""RUN/model without its weights. This module does not import torch, so `nmt translate` starts fast."""
 
 from __future__ import annotations
 
@@ -32,10 +24,10 @@ class ModelFiles:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "model.safetensors"
-        self.recipe = path / "recipe.toml"
+        self.recipe = path / "recipe.toml"  # the experiment, without paths
         self.vocab = path / "vocab"
-        self.about = path / "about.json"
-        self.ctranslate2 = path / "ctranslate2"
+        self.about = path / "about.json"  # version, steps, data, scores
+        self.ctranslate2 = path / "ctranslate2"  # the same weights for CTranslate2, if exported
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,4 @@
-"""All file names of a training run. This module reads no file and does not import torch.
-
-RUN/recipe.toml                  the resolved recipe
-RUN/vocab/                       the vocabulary of the prepared data
-RUN/log.jsonl                    every figure (log.py)
-RUN/tensorboard/                 the same figures for TensorBoard, if train.tensorboard is true
-RUN/checkpoints/step-N/          model.safetensors, optimizer.safetensors, state.json; averaged.safetensors with EMA
-RUN/checkpoints/best, last       links to two of them
-RUN/model/                       all that translation needs (model_folder.py)
-RUN/.lock                        held while a process trains here
-"""
+"""All file names of a training run. This module reads no file and does not import torch."""
 
 from __future__ import annotations
 
@@ -24,7 +14,7 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = path / "model.safetensors"
-        self.moving_average = path / "averaged.safetensors"
+        self.moving_average = path / "averaged.safetensors"  # with train.ema
         self.optimizer = path / "optimizer.safetensors"
         self.state = path / "state.json"
 
@@ -36,14 +26,14 @@ class CheckpointFolder:
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.recipe = path / "recipe.toml"
-        self.vocab = path / "vocab"
-        self.log = path / "log.jsonl"
-        self.tensorboard = path / "tensorboard"
-        self.model = path / "model"
-        self.lock = path / ".lock"
+        self.recipe = path / "recipe.toml"  # the resolved recipe
+        self.vocab = path / "vocab"  # the vocabulary of the prepared data
+        self.log = path / "log.jsonl"  # every figure (log.py)
+        self.tensorboard = path / "tensorboard"  # the same figures, if train.tensorboard is true
+        self.model = path / "model"  # all that translation needs (model_folder.py)
+        self.lock = path / ".lock"  # held while a process trains here
         self.checkpoints = path / "checkpoints"
-        self.best = self.checkpoints / "best"
+        self.best = self.checkpoints / "best"  # best and last are links to checkpoints
         self.last = self.checkpoints / "last"
 
     def checkpoint(self, step: int) -> CheckpointFolder:
