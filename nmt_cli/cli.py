@@ -43,16 +43,10 @@ app = typer.Typer(
     rich_markup_mode="rich" if shutil.get_terminal_size().columns >= 80 else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("prepare")(prepare.prepare)
-app.command("train")(train.train)
-app.command("translate")(translate.translate)
-app.command("score")(score.score)
-app.command("inspect")(inspect.inspect)
-_MORE = "More commands"
-app.command("recipes", rich_help_panel=_MORE)(recipes.recipes)
-app.command("demo", rich_help_panel=_MORE)(demo.demo)
-app.command("export", rich_help_panel=_MORE)(export.export)
-app.command("ladder", rich_help_panel=_MORE)(ladder.ladder)
+for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
+    app.command(command.__name__)(command)
+for more in (recipes.recipes, demo.demo, export.export, ladder.ladder):
+    app.command(more.__name__, rich_help_panel="More commands")(more)
 
 
 def _version(requested: bool) -> None:

@@ -38,10 +38,8 @@ def check_overwrite(
         raise NmtError(f"{path} is a file, but a folder is to be written", f"choose a folder with {option}")
     if foreign:
         listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
-        raise NmtError(
-            f"{path} contains files that nmt did not write: {listed}",
-            f"choose another folder with {option}; --force replaces only folders that nmt wrote",
-        )
+        hint = f"choose another folder with {option}; --force replaces only folders that nmt wrote"
+        raise NmtError(f"{path} contains files that nmt did not write: {listed}", hint)
     if not force and (path.is_file() or any(path.iterdir())):
         raise NmtError(f"{path} exists{note}", f"--force replaces it; or choose another with {option}")
 

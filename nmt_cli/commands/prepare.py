@@ -49,22 +49,13 @@ def prepare(
     from nmt_cli.recipe.load import parse_overrides
     from nmt_cli.terminal.console import output, say, stages
 
+    files = {
+        "train": (source, target, tsv),
+        "valid": (valid_source, valid_target, valid_tsv),
+        "test": (test_source, test_target, test_tsv),
+    }
     loaded = prepare_recipe(
-        recipe,
-        source=source,
-        target=target,
-        tsv=tsv,
-        valid_source=valid_source,
-        valid_target=valid_target,
-        valid_tsv=valid_tsv,
-        test_source=test_source,
-        test_target=test_target,
-        test_tsv=test_tsv,
-        source_lang=source_lang,
-        target_lang=target_lang,
-        vocab_size=vocab_size,
-        out=out,
-        set=parse_overrides(overrides or []),
+        recipe, files, (source_lang, target_lang), vocab_size, out, set=parse_overrides(overrides or [])
     )
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan

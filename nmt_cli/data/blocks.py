@@ -38,6 +38,7 @@ RULES = {
 
 Pair = tuple[str, str]
 NumberedPair = tuple[int, Pair]
+Encoded = tuple[np.ndarray, np.ndarray]  # the ids of all sentences end to end, and the length of each sentence
 
 
 @dataclass(frozen=True)
@@ -121,17 +122,9 @@ class Cleaner:
         return None
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Sentences as ids: the ids of all sentences end to end, and the length of each sentence."""
-
-    ids: np.ndarray
-    lengths: np.ndarray
-
-    @staticmethod
-    def of(sentences: list[list[int]]) -> Encoded:
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        return Encoded(np.fromiter(chain.from_iterable(sentences), np.uint32, lengths.sum()), lengths)
+def flat_ids(sentences: list[list[int]]) -> Encoded:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), np.uint32, lengths.sum()), lengths
 
 
 @dataclass(frozen=True)
@@ -156,7 +149,7 @@ class Encoder:
                     dropped.add(rule, number, pair)
             keep = [rule is None for rule in rules]
             sources, targets = list(compress(sources, keep)), list(compress(targets, keep))
-        return Encoded.of(sources), Encoded.of(targets), dropped
+        return flat_ids(sources), flat_ids(targets), dropped
 
 
 def length_rule(source: int, target: int, rules: Clean) -> str | None:

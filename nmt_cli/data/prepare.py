@@ -23,7 +23,6 @@ import numpy as np
 from nmt_cli import __version__
 from nmt_cli.data.blocks import (
     EXAMPLES_PER_RULE,
-    PAIRS_PER_BLOCK,
     RULES,
     Cleaner,
     Dropped,
@@ -31,6 +30,7 @@ from nmt_cli.data.blocks import (
     Encoder,
     NumberedPair,
     Pair,
+    flat_ids,
     split_into_blocks,
 )
 from nmt_cli.data.report import Example, Report, Split, report_text
@@ -83,14 +83,12 @@ def prepare(
     Return None if the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
     `force` the data are written again. `show` draws the progress.
     """
-    recipe = prepare_recipe(recipe, source=source, target=target, tsv=tsv, out=out, vocab_size=vocab_size, set=set)
+    recipe = prepare_recipe(recipe, {"train": (source, target, tsv)}, vocab_size=vocab_size, out=out, set=set)
     show = show or (lambda stage, done, total: None)
     folder, data = recipe.prepared_folder, recipe.data
     if not data.train:
-        raise NmtError(
-            "there is nothing to prepare: no training corpus is named",
-            "set data.train in the recipe, or give --source and --target, or --tsv",
-        )
+        hint = "set data.train in the recipe, or give --source and --target, or --tsv"
+        raise NmtError("there is nothing to prepare: no training corpus is named", hint)
     check_stdin_once(path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
@@ -121,56 +119,41 @@ def prepare(
 
 
 def prepare_recipe(
-    recipe: Recipe | PathLike | None = None,
-    *,
-    source: Files = None,
-    target: Files = None,
-    tsv: Files = None,
-    valid_source: Files = None,
-    valid_target: Files = None,
-    valid_tsv: Files = None,
-    test_source: Files = None,
-    test_target: Files = None,
-    test_tsv: Files = None,
-    source_lang: str | None = None,
-    target_lang: str | None = None,
+    recipe: Recipe | PathLike | None,
+    files: Mapping[str, tuple[Files, Files, Files]],
+    languages: tuple[str | None, str | None] = (None, None),
     vocab_size: int | None = None,
     out: PathLike | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """The recipe with the options of `nmt prepare` applied. Without a recipe, files and `out` must be named."""
-    train = _corpora("source", source, target, tsv)
-    if recipe is None and not train:
-        raise NmtError(
-            "neither a recipe nor training files are named",
-            "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR",
-        )
+    """The recipe with the options of `nmt prepare` applied. Without a recipe, files and `out` must be named.
+
+    `files` has the source, target and TSV files of each split.
+    """
+    options: dict[str, Any] = {f"data.{split}": _corpora(split, *named) for split, named in files.items()}
+    if recipe is None and not options["data.train"]:
+        hint = "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR"
+        raise NmtError("neither a recipe nor training files are named", hint)
     if recipe is None and out is None:
-        raise NmtError(
-            "without a recipe, --out must name the folder of the prepared data", "for example --out data/en-de"
-        )
-    options = {
-        "data.train": train,
-        "data.valid": _corpora("valid-source", valid_source, valid_target, valid_tsv),
-        "data.test": _corpora("test-source", test_source, test_target, test_tsv),
-        "data.source_lang": source_lang or _language(source),
-        "data.target_lang": target_lang or _language(target),
+        hint = "for example --out data/en-de"
+        raise NmtError("without a recipe, --out must name the folder of the prepared data", hint)
+    options |= {
+        "data.source_lang": languages[0] or _language(files["train"][0]),
+        "data.target_lang": languages[1] or _language(files["train"][1]),
         "data.prepared": str(out) if out else None,
-        "data.folder": "." if train else None,  # paths of options are relative to the current folder
+        "data.folder": "." if options["data.train"] else None,  # paths of options are relative to the current folder
         "vocab.size": vocab_size,
     }
     given = {key: value for key, value in options.items() if value not in (None, [])}
     return open_recipe(recipe, {**given, **(set or {})})
 
 
-def _corpora(option: str, source: Files, target: Files, tsv: Files) -> list[list[str] | str]:
+def _corpora(split: str, source: Files, target: Files, tsv: Files) -> list[list[str] | str]:
     sources, targets = _paths(source), _paths(target)
     if len(sources) != len(targets):
-        other = option.replace("source", "target")
-        raise NmtError(
-            f"--{option} is given {len(sources)} times, but --{other} {len(targets)} times",
-            "each source file needs one target file",
-        )
+        option = "--" if split == "train" else f"--{split}-"
+        hint = "each source file needs one target file"
+        raise NmtError(f"{option}source is given {len(sources)} times, but {option}target {len(targets)} times", hint)
     return [*([a, b] for a, b in zip(sources, targets, strict=True)), *_paths(tsv)]
 
 
@@ -377,7 +360,7 @@ class _Preparation:
 
     def clean_pairs(self) -> Iterator[NumberedPair]:
         with self.line_numbers.open("rb") as stream:
-            data = iter(lambda: stream.read(8 * PAIRS_PER_BLOCK), b"")
+            data = iter(lambda: stream.read(1 << 16), b"")
             numbers = chain.from_iterable(np.frombuffer(part, np.uint64).tolist() for part in data)
             yield from zip(numbers, zip(*map(read_lines, self.clean_text), strict=True), strict=True)
 
@@ -408,7 +391,7 @@ class _Preparation:
             for source, target, dropped in ordered_map(job, blocks, cores()):
                 yield source, target
                 self.dropped.merge(dropped)
-                done += len(source.lengths) + dropped.counts.total()
+                done += len(source[1]) + dropped.counts.total()
                 self.show("encoding", done, total)
 
         return _write_split(self.folder, "train", vocab, encoded())
@@ -418,7 +401,7 @@ class _Preparation:
         sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         write_text(self.folder / f"{name}.source.txt", "".join(line + "\n" for line in sources))
         write_text(self.folder / f"{name}.target.txt", "".join(line + "\n" for line in targets))
-        encoded = Encoded.of(vocab.encode_source(sources)), Encoded.of(vocab.encode_target(targets))
+        encoded = flat_ids(vocab.encode_source(sources)), flat_ids(vocab.encode_target(targets))
         return _write_split(self.folder, name, vocab, [encoded])
 
     def locate(self, rule: str, number: int, pair: Pair) -> Example:
@@ -431,10 +414,8 @@ class _Preparation:
 
     def all_dropped(self) -> NmtError:
         counts = ", ".join(f"{rule} {self.dropped.counts[rule]:,}" for rule in RULES if self.dropped.counts[rule])
-        return NmtError(
-            f"all {self.lines:,} training pairs were dropped: {counts}",
-            "check that source and target are not swapped; --set data.clean.RULE=false switches a rule off",
-        )
+        hint = "check that source and target are not swapped; --set data.clean.RULE=false switches a rule off"
+        return NmtError(f"all {self.lines:,} training pairs were dropped: {counts}", hint)
 
 
 def _write_split(folder: Path, name: str, vocab: Vocab, blocks: Iterable[tuple[Encoded, Encoded]]) -> Split:
@@ -445,8 +426,8 @@ def _write_split(folder: Path, name: str, vocab: Vocab, blocks: Iterable[tuple[E
             for side, size in zip(("source", "target"), vocab.sizes, strict=True)
         )
         for sources, targets in blocks:
-            source.write(sources.ids, sources.lengths)
-            target.write(targets.ids, targets.lengths)
+            source.write(*sources)
+            target.write(*targets)
     return Split(
         sentences=source.sentences,
         tokens=(source.tokens, target.tokens),

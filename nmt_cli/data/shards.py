@@ -1,9 +1,7 @@
 """Shards: one file has the ids of all sentences end to end, another file has the offset of each sentence.
 
-`nmt prepare` writes a shard once. Training maps it into memory: opening is instant, and processes share the pages.
-Beside the map, training keeps 16 bytes per pair: two lengths, the number of the pair, and its place in the order of the
-epoch. The files are NAME.ids (uint16, or uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than there are
-sentences), little-endian.
+Training maps a shard into memory: opening is instant, and processes share the pages. The files are NAME.ids (uint16, or
+uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than there are sentences), little-endian.
 """
 
 from __future__ import annotations
@@ -63,9 +61,8 @@ class Shard:
         except OSError as error:
             raise NmtError(f"cannot read {error.filename}: {error.strerror}", "prepare the data again") from None
         if not len(self.offsets) or self.offsets[-1] != len(self.ids):
-            raise NmtError(
-                f"{folder / name}.ids and .offsets do not match: the files are damaged", "prepare the data again"
-            )
+            message = f"{folder / name}.ids and .offsets do not match: the files are damaged"
+            raise NmtError(message, "prepare the data again")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

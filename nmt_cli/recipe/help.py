@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Train, Translate, Vocab, keys_of
@@ -47,11 +47,8 @@ def default_text(key: Key) -> str:
 def key_tables() -> RenderableType:
     parts: list[RenderableType] = []
     for about, keys in sections():
-        table = Table(box=None, pad_edge=False, title=Text(about, style="bold"), title_justify="left")
-        table.add_column("key", no_wrap=True)
-        table.add_column("default", style="dim")
-        table.add_column("type", style="dim")
-        table.add_column("meaning")
+        columns = (Column("key", no_wrap=True), Column("default", style="dim"), Column("type", style="dim"), "meaning")
+        table = Table(*columns, box=None, pad_edge=False, title=Text(about, style="bold"), title_justify="left")
         for key in keys:
             table.add_row(key.name, Text(default_text(key)), Text(type_name(key)), Text(key.doc))
         parts += [table, ""]

@@ -138,10 +138,8 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
     ]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise NmtError(
-            f"the weights in {origin} belong to another model: {', '.join(wrong[:3])}{more}",
-            "use the [model] and [vocab] settings that the weights were trained with",
-        )
+        hint = "use the [model] and [vocab] settings that the weights were trained with"
+        raise NmtError(f"the weights in {origin} belong to another model: {', '.join(wrong[:3])}{more}", hint)
     model.load_state_dict(tensors)
 
 

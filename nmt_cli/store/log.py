@@ -127,10 +127,8 @@ def read_log(run: Path) -> list[Entry]:
         try:
             entries.append(from_table(table))
         except (AttributeError, KeyError, TypeError) as error:
-            raise NmtError(
-                f"{path}, line {number} is not an entry of a training log: {error}",
-                "docs/log.md lists the kinds and their fields; if another version of nmt wrote it, start a new run",
-            ) from None
+            hint = "docs/log.md lists the kinds and their fields; if another version of nmt wrote it, start a new run"
+            raise NmtError(f"{path}, line {number} is not an entry of a training log: {error}", hint) from None
     return entries
 
 

@@ -50,19 +50,16 @@ def read_blocks(path: Path, on_bom: Callable[[], None] | None = None) -> Iterato
 def check_stdin_once(paths: Iterable[Path | None]) -> None:
     """Refuse a command line that names standard input more than once."""
     if list(paths).count(STDIN) > 1:
-        raise NmtError(
-            "standard input (-) is named twice, but it can be read only once", "save it to a file, and name that file"
-        )
+        hint = "save it to a file, and name that file"
+        raise NmtError("standard input (-) is named twice, but it can be read only once", hint)
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != 2:
         count = f"{len(columns)} column" + "s" * (len(columns) > 1)
-        raise NmtError(
-            f"{name_of(path)}, line {number}: {count}, but a TSV file needs two, source and target",
-            f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "separate the two columns with one tab",
-        )
+        hint = f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "separate the two columns with one tab"
+        raise NmtError(f"{name_of(path)}, line {number}: {count}, but a TSV file needs two, source and target", hint)
     return columns[0], columns[1]
 
 
