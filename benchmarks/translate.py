@@ -23,7 +23,7 @@ from pathlib import Path
 import sacrebleu
 
 from nmt_cli.parallel import cores
-from nmt_cli.store.model_folder import open_model
+from nmt_cli.store.folders import open_model
 from nmt_cli.text.lines import read_lines
 
 LINES, ROUNDS = 10_000, 3

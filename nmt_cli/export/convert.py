@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite
-from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, find_model
+from nmt_cli.store.folders import CTRANSLATE2_TYPES, find_model
 
 
 def export_model(model: Path, to: str, out: Path | None, type: str, force: bool) -> Path:

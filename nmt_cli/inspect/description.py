@@ -13,9 +13,8 @@ from rich.text import Text
 
 from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.store.folders import find_model, run_of_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
-from nmt_cli.store.model_folder import find_model
-from nmt_cli.store.run_folder import run_of_model
 from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
 

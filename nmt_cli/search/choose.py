@@ -11,7 +11,7 @@ from nmt_cli.parallel import cores
 from nmt_cli.search.contract import Engine, SearchOptions
 from nmt_cli.search.ct2_engine import CTranslate2Engine, unsupported
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.model_folder import CTRANSLATE2_TYPES, ModelFolder
+from nmt_cli.store.folders import CTRANSLATE2_TYPES, ModelFolder
 
 
 @dataclass(frozen=True)

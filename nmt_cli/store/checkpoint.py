@@ -26,8 +26,7 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.model_folder import ModelFiles, open_model
-from nmt_cli.store.run_folder import CheckpointFolder, RunFolder
+from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, open_model
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import Vocab
 

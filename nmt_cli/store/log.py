@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import replace_file
-from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.text.lines import read_lines
 
 

@@ -10,8 +10,7 @@ from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe, recipe_tables
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, without_paths
-from nmt_cli.store.model_folder import find_model
-from nmt_cli.store.run_folder import RunFolder
+from nmt_cli.store.folders import RunFolder, find_model
 from nmt_cli.text.vocab import load_vocab
 
 _LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}

@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.text import Text
 
 from nmt_cli.recipe.schema import Recipe
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import curves, duration
 from nmt_cli.terminal.tables import facts

@@ -23,8 +23,8 @@ from nmt_cli.model.device import choose_device
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training import distributed
 from nmt_cli.training.distributed import World
 from nmt_cli.training.events import Watch

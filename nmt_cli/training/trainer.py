@@ -29,9 +29,8 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
+from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_model
 from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Train, Valid
-from nmt_cli.store.model_folder import ModelFiles, find_model
-from nmt_cli.store.run_folder import CheckpointFolder, RunFolder
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb

@@ -10,7 +10,7 @@ from typing import TypedDict
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Rnn
 from nmt_cli.search.contract import SearchOptions, options_of
-from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.store.folders import ModelFolder
 from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once
 from nmt_cli.text.vocab import EOS, UNK, Vocab

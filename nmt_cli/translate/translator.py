@@ -23,7 +23,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
 from nmt_cli.search.contract import Hypothesis, Request
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.model_folder import ModelFolder, open_model
+from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary

@@ -12,7 +12,7 @@ from nmt_cli.recipe.schema import Conv, DecoderOnly, Model, Recipe, Rnn, Transfo
 from nmt_cli.search import choose
 from nmt_cli.search.choose import EngineOptions, uses_ctranslate2
 from nmt_cli.search.contract import SearchOptions, options_of
-from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.store.folders import ModelFolder
 
 AUTO, FORCED = EngineOptions(), EngineOptions("ctranslate2")
 

@@ -7,7 +7,7 @@ import torch
 
 from nmt_cli.errors import NmtError
 from nmt_cli.store.checkpoint import State, load_state, remove_old_checkpoints, save_state, save_tensors
-from nmt_cli.store.run_folder import CheckpointFolder, RunFolder, run_of_model
+from nmt_cli.store.folders import CheckpointFolder, RunFolder, run_of_model
 
 
 def test_a_full_disk_is_an_error_with_a_hint(tmp_path):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nmt_cli.recipe import schema as recipe
-from nmt_cli.store.model_folder import ModelFolder
+from nmt_cli.store.folders import ModelFolder
 
 
 def longest_source(model: recipe.Model, max_tokens: int) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from nmt_cli.files import sha256_of
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import read_log
-from nmt_cli.store.run_folder import RunFolder
 
 RECIPE = """
 [data]

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
 
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Start, Valid, read_log
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training.session import keep_freed_memory, local_processes
 
 

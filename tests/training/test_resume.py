@@ -13,8 +13,8 @@ from support.toy_runs import TWO_PROCESSES, losses, sets, steps_saved, weights_h
 from nmt_cli.files import sha256_of
 from nmt_cli.scoring.metrics import Scores
 from nmt_cli.store.checkpoint import load_state
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import read_log
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training.validation import Validation
 
 EVERYTHING = sets(

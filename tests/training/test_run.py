@@ -13,8 +13,8 @@ from support.toy_runs import losses, sets, steps_saved
 
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import read_log
-from nmt_cli.store.run_folder import RunFolder
 
 
 def test_a_run_leaves_the_files_that_the_readme_lists(nmt, toy, tmp_path):

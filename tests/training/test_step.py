@@ -17,8 +17,8 @@ from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import State
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Note
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater

@@ -9,8 +9,8 @@ from support.toy_runs import sets
 
 from nmt_cli.scoring.metrics import Scores
 from nmt_cli.store.checkpoint import average, load_state
+from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Average, read_log
-from nmt_cli.store.run_folder import RunFolder
 from nmt_cli.training.validation import Validation, in_parts
 
 

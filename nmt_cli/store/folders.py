@@ -1,0 +1,129 @@
+"""All file names of a training run and of its model folder, and the small files of a model.
+
+This module does not import torch, so `nmt translate` starts fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.errors import NmtError
+from nmt_cli.files import read_json
+from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.text.vocab import Vocab, load_vocab
+
+# The types of weights that CTranslate2 has; float32 is exact, int8 is smallest.
+CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
+_STEP = "step-"
+
+
+class CheckpointFolder:
+    """RUN/checkpoints/step-N."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = path / "model.safetensors"
+        self.moving_average = path / "averaged.safetensors"  # with train.ema
+        self.optimizer = path / "optimizer.safetensors"
+        self.state = path / "state.json"
+
+    @property
+    def step(self) -> int:
+        return int(self.path.name.removeprefix(_STEP))
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.toml"  # the resolved recipe
+        self.vocab = path / "vocab"  # the vocabulary of the prepared data
+        self.log = path / "log.jsonl"  # every figure (log.py)
+        self.tensorboard = path / "tensorboard"  # the same figures, if train.tensorboard is true
+        self.model = path / "model"  # ModelFiles: all that translation needs
+        self.lock = path / ".lock"  # held while a process trains here
+        self.checkpoints = path / "checkpoints"
+        self.best = self.checkpoints / "best"  # best and last are links to checkpoints
+        self.last = self.checkpoints / "last"
+
+    def checkpoint(self, step: int) -> CheckpointFolder:
+        return CheckpointFolder(self.checkpoints / f"{_STEP}{step}")
+
+    def saved_checkpoints(self) -> list[CheckpointFolder]:
+        """Oldest first."""
+        names = (path.name.removeprefix(_STEP) for path in self.checkpoints.glob(f"{_STEP}*"))
+        return [self.checkpoint(step) for step in sorted(int(name) for name in names if name.isdigit())]
+
+    def half_written_checkpoints(self) -> list[Path]:
+        """Folders that files.new_folder began, in sessions that were killed meanwhile."""
+        return list(self.checkpoints.glob(f".{_STEP}*.tmp-*"))
+
+    def is_begun(self) -> bool:
+        """Did a training begin here? An empty folder, or one with a lock only, is not a run."""
+        return self.recipe.exists() or self.log.exists() or self.checkpoints.exists()
+
+    def old_name(self) -> Path:
+        """Where --force moves this run: RUN.old-1, or the next free number."""
+        path = self.path.resolve()
+        return next(name for number in count(1) if not (name := path.with_name(f"{path.name}.old-{number}")).exists())
+
+
+class ModelFiles:
+    """All file names of a model folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = path / "model.safetensors"
+        self.recipe = path / "recipe.toml"  # the experiment, without paths
+        self.vocab = path / "vocab"
+        self.about = path / "about.json"  # version, steps, data, scores
+        self.ctranslate2 = path / "ctranslate2"  # the same weights for CTranslate2, if exported
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model folder whose small files have been read."""
+
+    path: Path
+    recipe: Recipe
+    vocab: Vocab
+    about: dict[str, Any]
+
+    @property
+    def ctranslate2(self) -> Path:
+        return ModelFiles(self.path).ctranslate2
+
+    @property
+    def longest_source(self) -> int:
+        """The most pieces of a source that the model was trained for. Longer sources have to be split."""
+        limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS takes one position
+        return min((limit for limit in limits if limit > 0), default=sys.maxsize)
+
+
+def find_model(path: Path) -> ModelFiles:
+    """The model in a run, or in a model folder itself."""
+    run = RunFolder(path)
+    for files in (ModelFiles(run.model), ModelFiles(path)):
+        if files.weights.is_file() and files.vocab.is_dir():
+            return files
+    if not path.exists():
+        raise NmtError(f"there is no model {path}", "name the folder of a run, or its model/")
+    if run.checkpoints.is_dir():
+        raise NmtError(f"{path} has no model yet: the first validation writes it", "wait, or train longer")
+    raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
+
+
+def open_model(path: Path) -> ModelFolder:
+    files = find_model(path)
+    about = read_json(files.about, "the model's")
+    return ModelFolder(files.path, load_recipe(files.recipe), load_vocab(files.vocab), about)
+
+
+def run_of_model(model: Path) -> RunFolder | None:
+    """The run that a model folder lies in. A model that was copied elsewhere has none."""
+    run = RunFolder(model.resolve().parent)
+    return run if run.model == model.resolve() else None
