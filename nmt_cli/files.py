@@ -16,9 +16,6 @@ from typing import IO, Any
 
 from nmt_cli.errors import NmtError
 
-_TEMPORARY = ".{name}.tmp-"  # followed by the process id
-_OLD = ".{name}.old"
-
 
 def check_overwrite(
     path: Path, force: bool, foreign: Sequence[str] | None = None, option: str = "--out", note: str = ""
@@ -49,14 +46,14 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    temporary = folder.with_name(_TEMPORARY.format(name=folder.name) + str(os.getpid()))
+    temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
     temporary.mkdir()
     try:
         yield temporary
         for path in sorted(temporary.rglob("*")):
             sync(path)
         sync(temporary)
-        old = folder.with_name(_OLD.format(name=folder.name))
+        old = folder.with_name(f".{folder.name}.old")
         if folder.exists():
             folder.rename(old)
         temporary.rename(folder)
@@ -70,7 +67,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[str]]:
     """Yield a temporary text file, which replaces `path` when the block ends. An exception removes it."""
-    temporary = path.with_name(_TEMPORARY.format(name=path.name) + str(os.getpid()))
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
@@ -119,13 +116,13 @@ def sync(path: Path) -> None:
 
 def _remove_leftovers(folder: Path) -> None:
     """Clean up after killed processes: remove their temporary folders, and finish an interrupted replacement."""
-    old = folder.with_name(_OLD.format(name=folder.name))
+    old = folder.with_name(f".{folder.name}.old")
     if old.exists():
         if folder.exists():
             shutil.rmtree(old)
         else:  # the process was killed between the two renames of new_folder
             old.rename(folder)
-    for path in folder.parent.glob(_TEMPORARY.format(name=folder.name) + "*"):
+    for path in folder.parent.glob(f".{folder.name}.tmp-*"):
         process = path.name.rpartition("-")[2]
         # In a container, a restarted process can have the same id as the killed process.
         if process.isdigit() and (int(process) == os.getpid() or not _is_running(int(process))):

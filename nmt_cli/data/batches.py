@@ -1,7 +1,7 @@
 """Batches for `nmt train`: sentences of similar length together, up to a budget of tokens.
 
-The order of the batches is a pure function of (seed, epoch), for any number of processes. A position in this order is
-three numbers, so a resumed run continues exactly, at no cost.
+The order of the batches is a pure function of (seed, epoch), for any number of processes, so a resumed run continues
+exactly at its position.
 """
 
 from __future__ import annotations
@@ -75,10 +75,8 @@ class ParallelData:
         self.source = Shard(folder, f"{split}.source", sizes[0])
         self.target = Shard(folder, f"{split}.target", sizes[1])
         if len(self.source) != len(self.target):
-            raise NmtError(
-                f"{folder}: source and target of {split} have different lengths: the files are damaged",
-                "prepare the data again",
-            )
+            message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
+            raise NmtError(message, "prepare the data again")
         self.max_length = max_length
         self.samplers = [
             SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)
@@ -167,8 +165,7 @@ def _sorted(lengths: np.ndarray, width: int) -> np.ndarray:
     """Sort by classes of target lengths, `width` lengths to a class, and within a class by source length.
 
     A wider class has more padding on the target side and, if it fills many batches, less on the source side. Source
-    lengths go up in one class and down in the next, so that a batch across the border has similar source lengths. Rows
-    of equal lengths keep their order.
+    lengths go up in one class and down in the next, so that a batch across the border has similar source lengths.
     """
     source, classes = lengths[:, 0], lengths[:, 1] // width
     return np.lexsort((np.where(classes % 2, source, -source), classes))

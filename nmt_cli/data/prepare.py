@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Corpus, Recipe
+from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.languages import language_of, scripts_of
 from nmt_cli.text.lines import (
     STDIN,
@@ -54,12 +55,8 @@ from nmt_cli.text.lines import (
 )
 from nmt_cli.text.vocab import Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
 
-if TYPE_CHECKING:  # the worker processes import this module, and need no rich
-    from nmt_cli.terminal.console import ShowProgress
-
 PathLike = str | Path
 Files = PathLike | Sequence[PathLike] | None
-
 FORMAT = 1  # version of the prepared folder
 _OWN_FILES = re.compile(
     r"(train|valid|test)\.(source|target)\.(ids|offsets|txt)|report\.txt|recipe\.toml|meta\.json|vocab"
@@ -181,6 +178,9 @@ class _CheckedCorpus:
         return zip(read_lines(source), read_lines(target), strict=True)
 
 
+_Checked = dict[str, tuple[_CheckedCorpus, ...]]  # the corpora of each split
+
+
 def _foreign_names(folder: Path) -> list[str]:
     """The names in a folder that `nmt prepare` did not write: all names, if the folder holds no prepared data."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -225,7 +225,7 @@ def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple
     return lines, digest.hexdigest()
 
 
-def _fingerprint(recipe: Recipe, corpora: dict[str, tuple[_CheckedCorpus, ...]]) -> str:
+def _fingerprint(recipe: Recipe, corpora: _Checked) -> str:
     """A hash of everything that decides the result: the content of the corpora and the settings, but no paths."""
     tables = recipe_tables(recipe)
     settings = {key: value for key, value in tables["data"].items() if key not in (*corpora, "prepared")}
@@ -250,19 +250,9 @@ _HASH_RECORD = np.dtype([("hash", "<u8"), ("index", "<u8")])
 
 
 class _Preparation:
-    """One run of all steps into an empty folder.
+    """One run of all steps into an empty folder. `spool` is a folder for temporary files."""
 
-    The spool folder holds the clean text, the line numbers, and the hashes of all clean pairs.
-    """
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        corpora: dict[str, tuple[_CheckedCorpus, ...]],
-        folder: Path,
-        spool: Path,
-        show: ShowProgress,
-    ) -> None:
+    def __init__(self, recipe: Recipe, corpora: _Checked, folder: Path, spool: Path, show: ShowProgress) -> None:
         self.recipe, self.corpora, self.folder, self.show = recipe, corpora, folder, show
         self.clean_text = (spool / "source.txt", spool / "target.txt")
         self.line_numbers = spool / "numbers"

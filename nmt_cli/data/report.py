@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from nmt_cli.data.blocks import RULES
 from nmt_cli.terminal.plot import bar, bin_label, bins
 from nmt_cli.terminal.tables import new_table
-
-if TYPE_CHECKING:  # rich is imported only where tables are drawn: the worker processes draw nothing
-    from rich.console import RenderableType
-    from rich.table import Table
 
 _EXAMPLE_WIDTH = 60  # characters
 _BAR_WIDTH = 14  # characters; all tables fit into 60 columns
@@ -54,8 +53,6 @@ class Report:
 
 
 def show_report(report: Report) -> RenderableType:
-    from rich.console import Group
-
     parts: list[RenderableType] = [_account(report), "", _sizes(report), "", _lengths(report)]
     if report.examples:
         parts += ["", _examples(report)]
@@ -64,8 +61,6 @@ def show_report(report: Report) -> RenderableType:
 
 def report_text(report: Report) -> str:
     """The report as plain text."""
-    from rich.console import Console
-
     console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False, markup=False, emoji=False)
     console.print(show_report(report))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]
@@ -117,8 +112,6 @@ def _lengths(report: Report) -> Table:
 
 
 def _examples(report: Report) -> Table:
-    from rich.text import Text
-
     table = new_table("rule", "line", "source and target", title="Dropped, for example")
     table.columns[2].justify = "left"
     table.columns[2].overflow = "fold"

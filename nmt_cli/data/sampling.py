@@ -1,8 +1,7 @@
 """Subword sampling: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
 
-SentencePiece can sample too, but its seed depends on the process, so a resumed run would see other data. Here the
-result is a function of the seed. A piece never spans two words. So each word has `VARIANTS` segmentations, each drawn
-by its own random generator, and each word of a sentence picks one of them.
+SentencePiece can sample too, but its seed depends on the process, so a resumed run would see other data. Here each word
+has `VARIANTS` segmentations, each drawn by its own random generator, and each word of a sentence picks one of them.
 """
 
 from __future__ import annotations
@@ -51,12 +50,8 @@ class SubwordSampler:
         ends = np.append(begins, len(flat))[1:]
         choices = np.random.default_rng(seed).integers(VARIANTS, size=len(begins))
         data, size = flat.tobytes(), flat.itemsize
-        keys = [
-            (data[begin:end], choice)
-            for begin, end, choice in zip(
-                (size * begins).tolist(), (size * ends).tolist(), choices.tolist(), strict=True
-            )
-        ]
+        spans = zip((size * begins).tolist(), (size * ends).tolist(), choices.tolist(), strict=True)
+        keys = [(data[begin:end], choice) for begin, end, choice in spans]
         words = [self.cache.get(key) or self.variant(key) for key in keys]
         of_sentence = np.append(np.searchsorted(begins, firsts), len(words)).tolist()
         return [np.fromiter(chain.from_iterable(words[first:stop]), np.int32) for first, stop in pairwise(of_sentence)]

@@ -58,10 +58,7 @@ def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any]
 
 
 def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read `path` (None: defaults only) and the files it extends, apply the overrides, check everything at once.
-
-    `overrides` maps dotted keys to values: {"train.warmup": 500}.
-    """
+    """Read `path` (None: defaults only) and the files it extends. Overrides map dotted keys: {"train.warmup": 500}."""
     problems: list[tuple[str, str]] = []
     values: dict[str, Any] = {}
     origins: dict[str, Path] = {}  # the file that set each key
@@ -140,10 +137,9 @@ def _folder_of(path: Path) -> Path:
 
 
 def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
-    """Give the two folders of an experiment their defaults: data/NAME and runs/NAME, side by side.
+    """Give the two folders of an experiment their defaults: data/NAME and runs/NAME, beside the recipe file.
 
-    Both are in the folder of the recipe file. For a shipped recipe, and for a recipe.toml that nmt wrote, both are in
-    the current folder.
+    For a shipped recipe, and for a recipe.toml that nmt wrote, both are in the current folder.
     """
     data, train = recipe.data, recipe.train
     here = Path()
