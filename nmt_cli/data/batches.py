@@ -124,9 +124,6 @@ class MicroBatch:
     pool: Pool
     numbers: np.ndarray
 
-    def part(self, rank: int, processes: int) -> MicroBatch:
-        return MicroBatch(self.pool, self.numbers[rank::processes])
-
     def read(self) -> Batch:
         return self.pool.batch(self.numbers)
 
@@ -218,7 +215,6 @@ class BatchStream:
         return self.position.epoch + (self._first + inside) / len(self.data.used)
 
     def take(self, count: int) -> list[MicroBatch]:
-        """The next `count` micro-batches."""
         taken: list[MicroBatch] = []
         while len(taken) < count:
             epoch, pool, index = self.position.epoch, self.position.pool, self.position.index
@@ -235,4 +231,4 @@ def share(micro_batches: list[MicroBatch], rank: int, processes: int) -> list[Mi
     """The part of an update for this process: whole micro-batches if they divide evenly, else a part of each."""
     if len(micro_batches) % processes == 0:
         return micro_batches[rank::processes]
-    return [batch.part(rank, processes) for batch in micro_batches]
+    return [MicroBatch(batch.pool, batch.numbers[rank::processes]) for batch in micro_batches]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt_cli.recipe.schema import Clean
-from nmt_cli.text.languages import in_wrong_script
-from nmt_cli.text.lines import Normalization, is_blank, normalize
+from nmt_cli.recipe.schema import Clean, Data
+from nmt_cli.text.languages import in_wrong_script, scripts_of
+from nmt_cli.text.lines import is_blank, normalize
 from nmt_cli.text.vocab import Vocab, load_vocab
 
 PAIRS_PER_BLOCK = 5000
@@ -91,17 +91,24 @@ class Dropped:
 class Cleaner:
     """Normalizes the pairs of a block, drops pairs by the rules on text, and hashes kept pairs to find duplicates."""
 
-    rules: Clean
-    normalization: Normalization
-    scripts: tuple[frozenset[str] | None, frozenset[str] | None]
-    evaluation_texts: tuple[frozenset[str], frozenset[str]]
+    data: Data
+    evaluation: list[Pair]  # the pairs of valid and test
+
+    @cached_property
+    def scripts(self) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+        return scripts_of(self.data.source_lang), scripts_of(self.data.target_lang)
+
+    @cached_property
+    def evaluation_texts(self) -> tuple[frozenset[str], frozenset[str]]:
+        texts = [normalize(text, self.data.normalize) for pair in self.evaluation for text in pair]
+        return frozenset(texts[0::2]), frozenset(texts[1::2])
 
     def __call__(self, block: Block) -> tuple[Block, np.ndarray, Dropped]:
         kept: list[NumberedPair] = []
         hashes = bytearray()
         dropped = Dropped()
         for number, (source, target) in block.numbered_pairs():
-            pair = normalize(source, self.normalization), normalize(target, self.normalization)
+            pair = normalize(source, self.data.normalize), normalize(target, self.data.normalize)
             if rule := self.broken_rule(*pair):
                 dropped.add(rule, number, pair)
             else:
@@ -110,7 +117,7 @@ class Cleaner:
         return Block.of(kept), np.frombuffer(bytes(hashes), "<u8"), dropped
 
     def broken_rule(self, source: str, target: str) -> str | None:
-        rules, scripts, evaluation_texts = self.rules, self.scripts, self.evaluation_texts
+        rules, scripts, evaluation_texts = self.data.clean, self.scripts, self.evaluation_texts
         if rules.empty and (is_blank(source) or is_blank(target)):
             return "empty"
         if rules.identical and source == target:

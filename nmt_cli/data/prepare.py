@@ -41,13 +41,12 @@ from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
-from nmt_cli.text.languages import language_of, scripts_of
+from nmt_cli.text.languages import language_of
 from nmt_cli.text.lines import (
     STDIN,
     check_stdin_once,
     is_blank,
     name_of,
-    normalize,
     read_blocks,
     read_lines,
     split_tsv,
@@ -178,7 +177,7 @@ class _CheckedCorpus:
         return zip(read_lines(source), read_lines(target), strict=True)
 
 
-_Checked = dict[str, tuple[_CheckedCorpus, ...]]  # the corpora of each split
+_Checked = dict[str, list[_CheckedCorpus]]  # the corpora of each split
 
 
 def _foreign_names(folder: Path) -> list[str]:
@@ -187,9 +186,7 @@ def _foreign_names(folder: Path) -> list[str]:
     return [name for name in names if not _OWN_FILES.fullmatch(name)] if "meta.json" in names else names
 
 
-def _check_split(
-    split: str, corpora: tuple[Corpus, ...], spool: Path, show: ShowProgress
-) -> tuple[_CheckedCorpus, ...]:
+def _check_split(split: str, corpora: tuple[Corpus, ...], spool: Path, show: ShowProgress) -> list[_CheckedCorpus]:
     checked = []
     for given in corpora:
         scans = [_check_file(path, given.target is None, spool, show) for path in given.paths]
@@ -204,7 +201,7 @@ def _check_split(
     if checked and not any(corpus.lines for corpus in checked):
         names = ", ".join(str(corpus.given) for corpus in checked)
         raise NmtError(f"the {split} corpus is empty: {names}", "name files with at least one line")
-    return tuple(checked)
+    return checked
 
 
 def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple[int, str]:
@@ -303,14 +300,7 @@ class _Preparation:
 
     def clean(self, evaluation: dict[str, list[Pair]], held_out: dict[int, Pair]) -> None:
         """Normalize the training pairs, apply the rules on text, and write the kept pairs to the spool."""
-        data = self.recipe.data
-        texts = [normalize(text, data.normalize) for pairs in evaluation.values() for pair in pairs for text in pair]
-        job = Cleaner(
-            rules=data.clean,
-            normalization=data.normalize,
-            scripts=(scripts_of(data.source_lang), scripts_of(data.target_lang)),
-            evaluation_texts=(frozenset(texts[0::2]), frozenset(texts[1::2])),
-        )
+        job = Cleaner(self.recipe.data, [*evaluation["valid"], *evaluation["test"]])
         blocks = split_into_blocks((number, pair) for number, pair in self.train_pairs() if number not in held_out)
         done = kept = 0
         with ExitStack() as stack:
@@ -340,12 +330,9 @@ class _Preparation:
             records = np.fromfile(path, _HASH_RECORD)
             first = np.unique(records["hash"], return_index=True)[1]
             keep[np.delete(records["index"], first)] = False
-        duplicates = np.flatnonzero(~keep)
-        self.dropped.counts["duplicates"] = len(duplicates)
-        examples = set(duplicates[:EXAMPLES_PER_RULE].tolist())
-        for index, numbered in enumerate(islice(self.clean_pairs(), max(examples, default=-1) + 1)):
-            if index in examples:
-                self.dropped.examples.append(("duplicates", *numbered))
+        self.dropped.counts["duplicates"] = count = int((~keep).sum())
+        examples = islice(compress(self.clean_pairs(), ~keep), min(count, EXAMPLES_PER_RULE))
+        self.dropped.examples += [("duplicates", *numbered) for numbered in examples]
         return keep
 
     def clean_pairs(self) -> Iterator[NumberedPair]:
@@ -409,7 +396,6 @@ class _Preparation:
 
 
 def _write_split(folder: Path, name: str, vocab: Vocab, blocks: Iterable[tuple[Encoded, Encoded]]) -> Split:
-    """Write the shards of both sides."""
     with ExitStack() as stack:
         source, target = (
             stack.enter_context(closing(ShardWriter(folder, f"{name}.{side}", size)))

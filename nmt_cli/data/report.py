@@ -60,7 +60,6 @@ def show_report(report: Report) -> RenderableType:
 
 
 def report_text(report: Report) -> str:
-    """The report as plain text."""
     console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False, markup=False, emoji=False)
     console.print(show_report(report))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]

@@ -27,14 +27,11 @@ class ShardWriter:
         self._type = ids_type(vocab_size)
         self._ids = (folder / f"{name}.ids").open("wb")
         self._offsets = (folder / f"{name}.offsets").open("wb")
-        self.sentences = 0
-        self.tokens = 0
-        self.unknown = 0
+        self.sentences = self.tokens = self.unknown = 0
         self._counts = np.zeros(_LONGEST_COUNTED + 1, np.int64)
         self._offsets.write(np.zeros(1, "<u8").tobytes())
 
     def write(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Append sentences: their ids end to end, and the length of each."""
         self._ids.write(ids.astype(self._type, copy=False).tobytes())
         self._offsets.write((self.tokens + np.cumsum(lengths, dtype="<u8")).astype("<u8", copy=False).tobytes())
         self.sentences += len(lengths)

@@ -5,12 +5,12 @@ recipe/schema.py declares the keys. docs/architecture.md says why no library bui
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -36,7 +36,7 @@ def shipped_recipes() -> dict[str, Path]:
 def find_recipe(name: str) -> Path:
     """Find a recipe: a file, a folder with a recipe.toml (prepared data or a run), or the name of a shipped recipe."""
     path = Path(name)
-    if path.is_dir() and (path / "recipe.toml").is_file():
+    if (path / "recipe.toml").is_file():
         return path / "recipe.toml"
     if path.is_file():
         return path
@@ -147,18 +147,16 @@ def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
         here = _folder_of(path)
     elif path is not None and not out_is_override and (path.parent / "checkpoints").is_dir():
         # The recipe of a run: the run is where its recipe is, even if the user has moved or renamed its folder.
-        return dataclasses.replace(recipe, train=dataclasses.replace(train, out=path.parent))
+        return replace(recipe, train=replace(train, out=path.parent))
     prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
     # Replacing the data must not touch the run, and the other way around.
     inner, outer = prepared.resolve(), run.resolve()
     if inner.is_relative_to(outer) or outer.is_relative_to(inner):
-        raise NmtError(
-            f"the prepared data ({prepared}) and the run ({run}) must be separate folders, neither inside the other",
-            "choose another folder with --out",
+        problem = (
+            f"the prepared data ({prepared}) and the run ({run}) must be separate folders, neither inside the other"
         )
-    return dataclasses.replace(
-        recipe, data=dataclasses.replace(data, prepared=prepared), train=dataclasses.replace(train, out=run)
-    )
+        raise NmtError(problem, "choose another folder with --out")
+    return replace(recipe, data=replace(data, prepared=prepared), train=replace(train, out=run))
 
 
 def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -199,9 +197,8 @@ def _did_you_mean(wrong: str, valid: list[str]) -> str:
 
 
 def _build(kind: type, prefix: str, converted: dict[str, Any]) -> Any:
-    """Build the dataclass `kind` from the keys below `prefix`."""
     given: dict[str, Any] = {}
-    for item in dataclasses.fields(kind):
+    for item in fields(kind):
         name = f"{prefix}.{item.name}"
         if isinstance(item.default_factory, type):  # a table inside the table, such as data.clean
             given[item.name] = _build(item.default_factory, name, converted)
@@ -271,7 +268,7 @@ def _number(value: Any, kind: type, limits: Range | None) -> Any:
 
 def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
     """The recipe as plain tables for TOML: every key that has a value, including defaults."""
-    tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in dataclasses.fields(recipe)}
+    tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in fields(recipe)}
     del tables["name"]
     tables["data"].pop("folder", None)  # the paths of the corpora include this folder
     return tables
@@ -287,8 +284,8 @@ def _tables(value: Any, absolute: bool) -> Any:
             return str(value.absolute() if absolute and str(value) != "-" else value)
         case tuple():
             return [_tables(part, absolute) for part in value]
-    if dataclasses.is_dataclass(value):
-        named = ((part.name, getattr(value, part.name)) for part in dataclasses.fields(value))
+    if is_dataclass(value):
+        named = ((part.name, getattr(value, part.name)) for part in fields(value))
         return {name: _tables(part, absolute) for name, part in named if part is not None and part != ()}
     return value
 

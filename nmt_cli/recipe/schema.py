@@ -84,7 +84,6 @@ class Data:
     clean: Clean = field(default_factory=Clean)
 
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
-        """The corpora of each split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
 
@@ -370,11 +369,9 @@ class Recipe:
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
-        if 0 < self.model.max_positions <= self.data.clean.max_tokens:
-            yield (
-                "model.max_positions",
-                f"must be above data.clean.max_tokens = {self.data.clean.max_tokens}, not {self.model.max_positions}",
-            )
+        positions, most = self.model.max_positions, self.data.clean.max_tokens
+        if 0 < positions <= most:
+            yield "model.max_positions", f"must be above data.clean.max_tokens = {most}, not {positions}"
 
     @property
     def run_folder(self) -> Path:

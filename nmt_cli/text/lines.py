@@ -103,7 +103,6 @@ def name_of(path: Path) -> str:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file."""
     try:
         if path == STDIN:
             # os.read does not take the lock of sys.stdin. A process forked meanwhile (search/workers.py) would wait

@@ -62,7 +62,6 @@ class Vocab:
 
 
 def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """All pieces of one side, by id."""
     return side.id_to_piece(list(range(side.get_piece_size())))
 
 
@@ -105,10 +104,8 @@ def learn(lines: Iterator[str], settings: recipe.Vocab, name: str) -> bytes:
 def _explain(error: str, settings: recipe.Vocab, name: str) -> NmtError:
     """Turn an error of SentencePiece into a message that names the key to change."""
     if most := re.search(r"Vocabulary size too high \((\d+)\).* <= (\d+)", error):
-        return NmtError(
-            f"the {name} text is too small for {most[1]} pieces: at most {most[2]} can be learned from it",
-            f"set vocab.size (--vocab-size) to {most[2]} or less",
-        )
+        problem = f"the {name} text is too small for {most[1]} pieces: at most {most[2]} can be learned from it"
+        return NmtError(problem, f"set vocab.size (--vocab-size) to {most[2]} or less")
     if least := re.search(r"smaller than required_chars. (\d+) vs (\d+)", error):
         return NmtError(
             f"{least[1]} pieces are too few: the characters of the {name} text alone need {least[2]}",
@@ -148,10 +145,8 @@ def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
     """Copy the vocabulary of `origin` for these data. Both must have the same normalization."""
     made_with = load_vocab(find_vocab(origin)).normalization
     if made_with != data.normalize:
-        raise NmtError(
-            f"the vocabulary of {origin} was made with data.normalize = {made_with}, not {data.normalize}",
-            f"add --set data.normalize={made_with}",
-        )
+        problem = f"the vocabulary of {origin} was made with data.normalize = {made_with}, not {data.normalize}"
+        raise NmtError(problem, f"add --set data.normalize={made_with}")
     shutil.copytree(find_vocab(origin), folder)
 
 

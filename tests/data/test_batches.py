@@ -90,8 +90,8 @@ def test_sampled_pieces_are_drawn_before_batches_are_made(toy_data, prepared):
         for ids, row in zip(batch.src.tolist(), rows, strict=True):
             assert processor.decode(ids[: ids.index(EOS)]) == text[row]
     for part in range(3):
-        assert micro[0].part(part, 3).read().src.tolist() == [
-            row[: micro[0].part(part, 3).read().src.shape[1]] for row in read[0].src[part::3].tolist()
+        assert share(micro[:1], part, 3)[0].read().src.tolist() == [
+            row[: share(micro[:1], part, 3)[0].read().src.shape[1]] for row in read[0].src[part::3].tolist()
         ]
 
 
