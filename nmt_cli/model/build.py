@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.conv import Conv
 from nmt_cli.model.decoder_only import DecoderOnly
@@ -12,13 +14,6 @@ from nmt_cli.recipe import schema as recipe
 
 def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> Seq2Seq:
     """A model with initial weights. Under `torch.device("meta")` it has no memory for weights, only their shapes."""
-    match config:
-        case recipe.Transformer():
-            return Transformer(config, source_vocab, target_vocab)
-        case recipe.Rnn():
-            return Rnn(config, source_vocab, target_vocab)
-        case recipe.Conv():
-            return Conv(config, source_vocab, target_vocab)
-        case recipe.DecoderOnly():
-            return DecoderOnly(config, source_vocab, target_vocab)
-    raise TypeError(f"no model for {type(config).__name__}")
+    families: dict[type, Callable[..., Seq2Seq]]
+    families = {recipe.Transformer: Transformer, recipe.Rnn: Rnn, recipe.Conv: Conv, recipe.DecoderOnly: DecoderOnly}
+    return families[type(config)](config, source_vocab, target_vocab)

@@ -129,10 +129,10 @@ class Rnn(EmbeddingSeq2Seq):
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         x, cross, state = self.run_decoder(self.embed(prev[:, None], self.target_embedding, None), memory, state)
-        weights: Tensors | None = {} if attention else None
-        if weights is not None and cross is not None:  # (B,H,K,S) -> (B*K,1,H,S)
+        weights: Tensors = {}
+        if attention and cross is not None:  # (B,H,K,S) -> (B*K,1,H,S)
             weights["cross"] = cross.transpose(1, 2).flatten(0, 1)[:, None]
-        return self.project(x[:, 0]), weights, state
+        return self.project(x[:, 0]), weights if attention else None, state
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         x, state = self.embed(tgt_in, self.target_embedding, None, keep), self.start(memory)
@@ -142,10 +142,8 @@ class Rnn(EmbeddingSeq2Seq):
             output, part_cross, state = self.run_decoder(part, memory, state)
             outputs.append(output)
             cross += [] if part_cross is None else [part_cross]
-        weights: Tensors | None = {} if attention else None
-        if weights is not None and cross:
-            weights["cross"] = torch.cat(cross, 2)[:, None]
-        return torch.cat(outputs, 1), weights
+        weights = {"cross": torch.cat(cross, 2)[:, None]} if attention and cross else {}
+        return torch.cat(outputs, 1), weights if attention else None
 
     def run_decoder(self, x: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor | None, Tensors]:
         """Embeddings (B,T,D) and the state before -> a_t (B,T,D), attention weights (B,H,T,S), the state after."""

@@ -1,17 +1,10 @@
 """Search: from source ids to the n best targets. `nmt translate` and the validation of `nmt train` lead here.
 
-The search uses the contract of model/base.py and nothing else, so it works with every family of models.
-
 Dimensions, as in model/base.py: S source length, V vocabulary. Here also: B sentences still being translated, K
-hypotheses of each sentence (the beam), R = B*K rows that the models see, C candidates of each sentence, T tokens
-written so far.
+hypotheses of each sentence, R = B*K rows that the models see, C candidates of each sentence, T tokens written so far.
 
-The search space is every sequence that ends with EOS and has at most L tokens, EOS included, where
-L = max_ratio * source pieces + max_extra. L does not depend on the other sentences of the batch. A hypothesis that is
-still open at position L gets EOS there, with the probability that the model gives EOS. The search returns no sequence
-outside this space. A beam as wide as the space returns the exact n best.
-
-The score is sum(log p) / length^alpha, as in CTranslate2. Both the sum and the length count EOS.
+The search space is every sequence that ends with EOS and has at most L tokens (`length_limit`), EOS included. A
+hypothesis that is still open at position L gets EOS there, with the probability that the model gives EOS.
 
 log p is the model's own distribution without PAD and BOS. Ruling out a token does not raise the log p of the others.
 There are two exceptions: the probability of UNK, if UNK is forbidden, goes to the other tokens, and the repetition
@@ -34,7 +27,7 @@ from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, len
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 IMPOSSIBLE = float("-inf")  # log p of a token that may not be written
-COLUMN = 64  # fast_topk arranges numbers in columns of this length
+COLUMN = 64  # the length of a column in fast_topk
 
 
 @dataclass
@@ -55,9 +48,8 @@ class _Sentence:
     def done(self, best_open: float, options: SearchOptions) -> bool:
         """Whether the search may drop the open hypotheses. `best_open` is the highest log p among them.
 
-        The search is done when no open hypothesis can become one of the n best. Each further token lowers log p, so
-        the highest score an open hypothesis can reach is its present log p at the maximum length. With a finite
-        patience the search is also done when enough hypotheses have ended, as in CTranslate2.
+        The search is done when no open hypothesis can become one of the n best, or with a finite patience when enough
+        hypotheses have ended, as in CTranslate2.
         """
         if not best_open > IMPOSSIBLE:  # no hypothesis is open, or the model has diverged and best_open is NaN
             return True
@@ -68,6 +60,7 @@ class _Sentence:
         if not math.isinf(options.patience) and len(self.ended) >= options.ended_to_stop(options.patience):
             return True
         score_to_beat = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
+        # Each further token lowers log p, so no score can be higher than the present log p at the maximum length.
         return length_normalized(best_open, self.limit, options.alpha) <= score_to_beat
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
@@ -77,7 +70,7 @@ class _Sentence:
 
 
 class _Candidates(NamedTuple):
-    """Hypotheses extended by one new token: C candidates of each sentence. Every field is (B,C)."""
+    """Hypotheses extended by one new token, (B,C)."""
 
     rows: Tensor  # the row that the candidate extends
     tokens: Tensor
@@ -89,15 +82,15 @@ class _Candidates(NamedTuple):
 class Step:
     """One step of the search for one sentence. `nmt inspect --show beam` draws the steps.
 
-    The first four lists have one entry for each candidate, best first. An impossible candidate has a total of -inf.
+    The first four lists are those of _Candidates, best first. An impossible candidate has a total of -inf.
     """
 
-    rows: list[int]  # the hypothesis of the previous step that the candidate extends
+    rows: list[int]
     tokens: list[int]
-    logprobs: list[float]  # log p of the new token
-    totals: list[float]  # log p of the whole candidate
-    # The candidates that stay open. Their order is the order of the next step's rows. If fewer than K candidates can
-    # stay open, ended or impossible candidates fill the list.
+    logprobs: list[float]
+    totals: list[float]
+    # The candidates that stay open, in the order of the next step's rows. If fewer than K can stay open, ended or
+    # impossible candidates fill the list.
     kept: list[int]
     ended: list[int]  # the candidates that became finished hypotheses
 
@@ -114,8 +107,8 @@ def search(
     """The n best translations of each row of src (B,S), best first. Several models average their probabilities.
 
     A translation starts with its prefix. The prefix's log p counts as 0 and its length counts, as in CTranslate2.
-    `numbers` are the sentences' numbers in the whole input, by default 0, 1, ... Samples depend on the sentence's
-    number and the seed, not on the batch. `watch` is called with every Step; the batch must then have one sentence.
+    `numbers` are the sentences' numbers in the whole input: samples depend on them and the seed, not on the batch.
+    `watch` is called with every Step; the batch must then have one sentence.
     """
     if any(model.training for model in models):
         raise ValueError("search needs model.eval(): dropout would change the probabilities at random")
@@ -144,6 +137,7 @@ def search(
         if options.sample:
             candidates = _sampled(logp, totals, [sentence.draws[position] for sentence in active], options)
         else:
+            # Each of the K hypotheses has one continuation that ends, so at least K of the 2K best stay open.
             candidates = _best(logp, totals, 2 * options.beam)
         extended = _extend(written, candidates, attention)
         # 4. Candidates that end are finished hypotheses if they are among the best K. The best K others stay open.
@@ -154,8 +148,8 @@ def search(
         _collect(ended_places, extended, candidates.totals, active, options.alpha)
         if watch is not None:
             # The batch has one sentence, so the place of a candidate is its number.
-            rows, tokens, logprobs, candidate_totals = (column[0].tolist() for column in candidates)
-            watch(Step(rows, tokens, logprobs, candidate_totals, kept[0].tolist(), [c for _, c in ended_places]))
+            columns = [column[0].tolist() for column in (*candidates, kept)]
+            watch(Step(*columns, [c for _, c in ended_places]))
         # 5. Sentences that are done leave the batch.
         remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
         batch_shrinks = len(remaining) < len(active)
@@ -186,8 +180,7 @@ def _sentences(
         limit = length_limit(length, len(prefix), options)
         draws = []
         if options.sample:
-            # Each sample has its own generator, so its numbers do not depend on the batch or on other samples. Python's
-            # generators give the same numbers on every device, and hashing the string makes them independent.
+            # Each sample has its own generator, so its numbers do not depend on the batch, the device or other samples.
             generators = [random.Random(f"{options.seed} {number} {sample}") for sample in range(options.n_best)]
             draws = [[1 - generator.random() for generator in generators] for _ in range(limit)]
         sentences.append(_Sentence(limit, prefix, draws))
@@ -218,10 +211,7 @@ def _step(
 
 
 def _rule_out(logp: Tensor, ids: Tensor, forbidden: Tensor, forced: list[int | None], options: SearchOptions) -> None:
-    """Set logp to -inf, in place, for every token that may not follow ids (R,T).
-
-    If forced[b] is a token, sentence b may write this token only, even if another rule forbids it.
-    """
+    """Set logp to -inf, in place, for every token that may not follow ids (R,T). A token forced[b] always may."""
     width = len(logp) // len(forced)
     forced_at = [(b * width + k, token) for b, token in enumerate(forced) if token is not None for k in range(width)]
     if forced_at:
@@ -252,10 +242,7 @@ def repeats(ids: Tensor, n: int) -> Tensor:
 
 
 def _best(logp: Tensor, totals: Tensor, count: int) -> _Candidates:
-    """The `count` best continuations of each sentence, best first. logp (R,V) is overwritten.
-
-    `count` is 2K: each of the K hypotheses has one continuation that ends, so at least K of the 2K best stay open.
-    """
+    """The `count` best continuations of each sentence, best first. logp (R,V) is overwritten."""
     vocab = logp.size(1)
     continuations = logp.add_(totals.view(-1, 1)).view(len(totals), -1)  # (B,K*V)
     best, places = fast_topk(continuations, min(count, continuations.size(1)))
@@ -267,9 +254,8 @@ def _best(logp: Tensor, totals: Tensor, count: int) -> _Candidates:
 def fast_topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """x.topk(k, 1), several times faster on a CPU.
 
-    Each row of x (R,N) is arranged as a table whose columns have COLUMN numbers. The k largest numbers of a row lie in
-    the k columns with the largest maxima, and the maxima are computed at the speed of memory. So topk has to sort these
-    k columns only, and the numbers at the end of the row that do not fill the table.
+    Each row of x (R,N) is arranged as a table. The k largest numbers lie in the k columns with the largest maxima,
+    which are computed at the speed of memory, or in the rest of the row, which does not fill the table.
     """
     columns = x.size(1) // COLUMN
     if x.device.type != "cpu" or columns < 4 * k:
@@ -322,10 +308,7 @@ def _keep(totals: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _to_host(totals: Tensor, ended: Tensor) -> tuple[list[float], list[tuple[int, int]]]:
-    """The best log p of each sentence, and the (b, c) of each candidate that ended.
-
-    Both come in one copy, because each copy from a GPU waits for the GPU.
-    """
+    """The best log p of each sentence, and the (b, c) of each candidate that ended. Each copy waits for the GPU."""
     copied = torch.cat([totals.amax(1, keepdim=True), ended.to(totals.dtype)], 1).tolist()
     places = [(b, c) for b, (_, *row) in enumerate(copied) for c, has_ended in enumerate(row) if has_ended]
     return [row[0] for row in copied], places

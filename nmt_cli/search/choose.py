@@ -28,8 +28,13 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
     """Load the models into an engine and start its workers. Several models are an ensemble."""
     engine: Engine
     if use_ctranslate2:
+        import ctranslate2
+
         (model,) = models
-        device = _ctranslate2_device(wanted.device)
+        has_cuda = ctranslate2.get_cuda_device_count() > 0
+        if wanted.device == "cuda" and not has_cuda:
+            raise NmtError("CTranslate2 finds no CUDA device on this machine", "use --device cpu")
+        device = ("cuda" if has_cuda else "cpu") if wanted.device == "auto" else wanted.device
         count = wanted.workers or (1 if device == "cuda" else cores())
         engine = CTranslate2Engine(model.ctranslate2, model.vocab, wanted.type, device, count)
     else:
@@ -76,12 +81,3 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
     if wanted.name == "ctranslate2" or needs_type:
         raise NmtError(obstacle, hint)
     return False
-
-
-def _ctranslate2_device(wanted: str) -> str:
-    import ctranslate2
-
-    has_cuda = ctranslate2.get_cuda_device_count() > 0
-    if wanted == "cuda" and not has_cuda:
-        raise NmtError("CTranslate2 finds no CUDA device on this machine", "use --device cpu")
-    return ("cuda" if has_cuda else "cpu") if wanted == "auto" else wanted

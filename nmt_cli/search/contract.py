@@ -1,7 +1,6 @@
 """The contract of an engine: Request objects go in, Hypothesis objects come out.
 
-torch_engine.py and ct2_engine.py implement the contract. This module does not import torch, because the CTranslate2
-engine starts without it.
+torch_engine.py and ct2_engine.py implement the contract. The CTranslate2 engine starts without torch.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from nmt_cli.text.vocab import EOS, UNK
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The options of a search. The defaults are plain beam search; beam = 1 is greedy search.
-
-    Commands do not build this object. They start from options_of(recipe) and replace single fields.
-    """
+    """The options of a search. Commands start from options_of(recipe) and replace single fields."""
 
     beam: int = 5  # hypotheses kept for each sentence
     n_best: int = 1  # hypotheses returned for each sentence; with `sample`, samples drawn
@@ -53,16 +49,13 @@ class SearchOptions:
             ("alpha", "from 0 to 10", 0 <= self.alpha <= 10),
             ("patience", "above 0 and at most 1000", 0 < self.patience <= 1000 or self.patience == math.inf),
             ("max_ratio", "from 0 to 1000", 0 <= self.max_ratio <= 1000),
-            ("max_extra", "0 or more", self.max_extra >= 0),
-            ("max_length", "0 or more", self.max_length >= 0),
-            ("min_length", "0 or more", self.min_length >= 0),
             ("forbidden", "without the end mark", EOS not in self.forbidden),
-            ("no_repeat_ngram", "0 or more", self.no_repeat_ngram >= 0),
             ("repetition_penalty", "above 0", self.repetition_penalty > 0),
             ("temperature", "above 0 and at most 1000", 0 < self.temperature <= 1000),
-            ("top_k", "0 or more", self.top_k >= 0),
             ("top_p", "above 0 and at most 1", 0 < self.top_p <= 1),
         ]
+        for name in ("max_extra", "max_length", "min_length", "no_repeat_ngram", "top_k"):
+            checks.append((name, "0 or more", getattr(self, name) >= 0))
         problems = [f"{name} must be {rule}, not {getattr(self, name)}" for name, rule, valid in checks if not valid]
         if problems:
             raise NmtError("; ".join(problems), "nmt translate --help explains the options of the search")
@@ -78,18 +71,14 @@ class SearchOptions:
 
 
 def options_of(recipe: Recipe, beam: int | None = None) -> SearchOptions:
-    """The search options of a recipe. `beam` replaces the recipe's beam.
-
-    Every command and the validation of `nmt train` start from these options, so all of them search alike. The unknown
-    piece is forbidden, because a translation must not contain it.
-    """
+    """The search options of a recipe, for every command and the validation. `beam` replaces the recipe's beam."""
     settings = recipe.translate
     return SearchOptions(
         beam=settings.beam if beam is None else beam,
         alpha=settings.alpha,
         max_ratio=settings.max_ratio,
         max_length=recipe.model.max_positions,
-        forbidden=(UNK,),
+        forbidden=(UNK,),  # a translation must not contain the unknown piece
     )
 
 
@@ -111,9 +100,7 @@ class Request:
 
     source: tuple[int, ...]  # ids without EOS
     prefix: tuple[int, ...] = ()  # ids that the translation must begin with
-    # The user gave the first `given` pieces of the prefix, and their log p counts as 0. The search treats the other
-    # pieces of the prefix the same, but their log p is added to the result afterwards.
-    given: int = 0
+    given: int = 0  # pieces of the prefix that the user gave: their log p counts as 0, but not that of the others
     number: int = 0  # the line's number; samples depend on this number and the seed only, not on the batch
     attention: bool = False  # return attention
     tokens: bool = False  # return token_logprobs
@@ -124,10 +111,7 @@ class Engine(Protocol):
     batch_tokens: int  # the size of a batch, in source pieces with padding, at which this engine is fast
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each request, best first.
-
-        The requests form one batch: their lengths are similar, and `attention` and `tokens` are the same in all.
-        """
+        """The n best hypotheses of each request, best first. `attention` and `tokens` are the same in all requests."""
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
         """Score given targets: one hypothesis for each pair of source ids and target ids."""

@@ -1,7 +1,4 @@
-"""The ctranslate2 engine: CTranslate2 with an exported Transformer. It starts fast, because it does not import torch.
-
-The search, the score and the length limits are those of beam.py, as far as CTranslate2 allows.
-"""
+"""The ctranslate2 engine: CTranslate2 with an exported Transformer. It starts fast, because it needs no torch."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, rescored, scored_target
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 
-# CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. It stops at patience * beam ended
-# hypotheses. On 200 lines of Multi30k, a patience of 1.5 gave the translations of beam.py on all lines; a patience of
-# 1 gave other translations on 9 lines.
+# CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. On 200 lines of Multi30k, a patience of 1.5
+# gave the translations of beam.py on all lines; a patience of 1 gave other translations on 9 lines.
 PATIENCE = 1.5
 
 
@@ -98,11 +94,7 @@ class CTranslate2Engine:
         The attention of the search itself is not usable: it has no rows for a forced prefix, and in a batch its first
         row may belong to another sentence (seen with CTranslate2 4.8).
         """
-        pairs = [
-            (request, hypothesis)
-            for request, hypotheses in zip(requests, results, strict=True)
-            for hypothesis in hypotheses
-        ]
+        pairs = [(request, each) for request, nbest in zip(requests, results, strict=True) for each in nbest]
         outputs = self.translator.translate_batch(
             [self._source(request.source) for request, _ in pairs],
             [[self.target_pieces[index] for index in hypothesis.ids] or None for _, hypothesis in pairs],
@@ -136,25 +128,20 @@ class CTranslate2Engine:
             min_decoding_length=0,
             return_scores=True,
         )
-        results = []
-        for output in outputs:
-            hypotheses = []
+        results: list[list[Hypothesis]] = [[] for _ in outputs]
+        for output, hypotheses in zip(outputs, results, strict=True):
             for pieces, score in zip(output.hypotheses, output.scores, strict=True):
                 ids, length = tuple(self.target_ids[piece] for piece in pieces), len(pieces) + 1
                 hypotheses.append(Hypothesis(ids, score, score * length**options.alpha, (), finished=length < limit))
-            results.append(hypotheses)
         return results
 
     @_explain_missing_positions()
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        outputs = self.translator.score_batch(
-            [self._source(source) for source, _ in pairs],
-            [[self.target_pieces[index] for index in target] for _, target in pairs],
-            max_input_length=0,
-        )
-        return [
-            scored_target(target, output.log_probs, alpha) for (_, target), output in zip(pairs, outputs, strict=True)
-        ]
+        sources = [self._source(source) for source, _ in pairs]
+        targets = [[self.target_pieces[index] for index in target] for _, target in pairs]
+        outputs = self.translator.score_batch(sources, targets, max_input_length=0)
+        ids = (target for _, target in pairs)
+        return [scored_target(target, output.log_probs, alpha) for target, output in zip(ids, outputs, strict=True)]
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]

@@ -1,13 +1,8 @@
 """Run an engine on several cores: batches go in, results come out in the same order.
 
-Threads: CTranslate2 runs one replica of the model on each core, outside of Python. A thread pool keeps them busy.
-
-Processes: the torch engine spends half of its time in Python, so it needs processes. On Linux they are forked: they
-share the weights with the parent and start at once. Elsewhere they are spawned, and each gets a copy of the weights.
-With one worker there are no processes; one thread of the parent runs the engine.
-
-Signals: a worker process ignores SIGINT, because the parent handles Ctrl-C. SIGTERM, which `Workers.close` sends, ends
-a worker process. A worker process also ends when the parent dies, however the parent dies.
+CTranslate2 runs one replica of the model on each core, outside of Python, and a thread pool keeps them busy. The torch
+engine spends half of its time in Python, so it needs processes. On Linux they are forked, so they share the weights and
+start at once. A worker process ignores SIGINT, because the parent handles Ctrl-C; it ends when the parent dies.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ _BUCKET = 1 << 24  # bytes that are summed in one call
 class World:
     rank: int = 0
     size: int = 1
-    local_rank: int = 0  # on this machine
     store: dist.Store | None = field(default=None, compare=False)  # of torchrun; survives restarts of the processes
 
     @property
@@ -48,11 +47,11 @@ def join(cuda: bool) -> World:
     size = int(os.environ["WORLD_SIZE"]) if {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys() else 1
     if size == 1:
         return World()
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    rank = int(os.environ["RANK"])
     if cuda:
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     store, _, _ = next(iter(dist.rendezvous("env://", rank=rank, world_size=size)))
-    world = World(rank, size, local_rank, store)
+    world = World(rank, size, store)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # torchrun keeps its store when it restarts workers, and gloo would connect to addresses of dead processes.
         # A prefix for each restart avoids that. On several nodes the workers may count restarts differently, so there
@@ -89,7 +88,7 @@ def with_workers(size: int, lead: Callable[[World], T], work: Callable[[World], 
         with sigint_blocked():  # the workers never receive Ctrl-C: only the leader handles it
             for rank in range(1, size):
                 receiver, sender = context.Pipe(duplex=False)
-                arguments = (work, World(rank, size, rank), store, sender)
+                arguments = (work, World(rank, size), store, sender)
                 process = context.Process(target=_run_worker, args=arguments, daemon=True)
                 workers.append(_Worker(process, receiver))
                 process.start()

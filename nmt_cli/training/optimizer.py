@@ -23,20 +23,20 @@ POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, 
 class Muon(torch.optim.Optimizer):
     """Steps along the orthogonalized momentum of each matrix: equally far in every direction (Jordan et al. 2024).
 
-    torch.optim.Muon multiplies in bfloat16, which crashes some CPUs (docs/performance.md), and takes one matrix at a
-    time. Here all matrices of one shape are orthogonalized together, in their own precision.
+    torch.optim.Muon multiplies in bfloat16, which crashes some CPUs (docs/performance.md), one matrix at a time. Here
+    all matrices of one shape are orthogonalized together, in their own precision.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], fused: list[int], weight_decay: float, world: World) -> None:
-        """`fused[i]` is the number of matrices that parameters[i] holds, one above the other."""
-        super().__init__(parameters, {"lr": 0.0, "weight_decay": weight_decay})
+    def __init__(self, fused: dict[nn.Parameter, int], weight_decay: float, world: World) -> None:
+        """`fused` is the number of matrices that each parameter holds, one above the other."""
+        super().__init__(list(fused), {"lr": 0.0, "weight_decay": weight_decay})
         self.fused, self.world = fused, world
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         (group,) = self.param_groups
         by_shape: dict[tuple[int, int, int], list[Tensor]] = defaultdict(list)
-        for parameter, parts in zip(group["params"], self.fused, strict=True):
+        for parameter, parts in self.fused.items():
             by_shape[parts, len(parameter) // parts, parameter.size(1)].append(parameter)
         directions = {shape: self.directions(parameters, *shape) for shape, parameters in by_shape.items()}
         distributed.add_up(directions.values(), self.world)
@@ -66,9 +66,8 @@ class Muon(torch.optim.Optimizer):
 def orthogonal(matrices: Tensor) -> Tensor:
     """(N,R,C) -> approximately U V' for each matrix U S V', by matrix products alone.
 
-    A polynomial p(x) = a x + b x^3 + c x^5 of a matrix changes each singular value x to p(x). The first polynomial
-    comes as close as possible to 1 on [0.01, 1]. Each further one does so on the values of the one before (Amsel et
-    al. 2025). After three, all singular values from 0.01 to 1 times the largest lie between 0.73 and 1.27.
+    A polynomial of a matrix changes each singular value x to p(x), as close as possible to 1 (Amsel et al. 2025). After
+    three, all singular values from 0.01 to 1 times the largest lie between 0.73 and 1.27.
     """
     wide = matrices.mT if matrices.size(1) > matrices.size(2) else matrices
     x = wide / (wide.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -85,17 +84,16 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 def make_optimizers(model: nn.Module, settings: Train, world: World = ALONE) -> list[torch.optim.Optimizer]:
     """One optimizer, or two with muon, which divide the parameters among them. Only matrices have weight decay."""
-    matrices: list[nn.Parameter] = []
-    parts: list[int] = []
+    matrices: dict[nn.Parameter, int] = {}  # and the number of matrices that each one fuses
     embeddings: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        is_table = "embedding" in name or "positions" in name or name.startswith("output")
-        if parameter.dim() == 2 and not is_table:
-            matrices.append(parameter)
-            parts.append(FUSED.get(name.split(".")[-2], 1))
+        if parameter.dim() != 2:
+            vectors.append(parameter)
+        elif "embedding" in name or "positions" in name or name.startswith("output"):
+            embeddings.append(parameter)
         else:
-            (embeddings if parameter.dim() == 2 else vectors).append(parameter)
+            matrices[parameter] = FUSED.get(name.split(".")[-2], 1)
     muon = settings.optimizer == "muon"
     groups = [
         {"params": embeddings if muon else [*embeddings, *matrices], "weight_decay": settings.weight_decay},
@@ -104,4 +102,4 @@ def make_optimizers(model: nn.Module, settings: Train, world: World = ALONE) -> 
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
     fused = vectors[0].device.type in ("cpu", "cuda")
     adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
-    return [adam, Muon(matrices, parts, settings.weight_decay, world)] if muon else [adam]
+    return [adam, Muon(matrices, settings.weight_decay, world)] if muon else [adam]

@@ -84,10 +84,9 @@ def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
         )
     # Two models can have weights of the same shapes and still differ, for example in their number of heads.
     theirs, ours = (vars(each.model) for each in (load_recipe(files.recipe), recipe))
-    differences = [key for key in ours if key not in theirs or theirs[key] != ours[key]]
-    differences = [f"model.{key}" for key in differences if not key.endswith("dropout")]
-    if differences:
+    different = [key for key in ours if theirs.get(key) != ours[key] and not key.endswith("dropout")]
+    if different:
         raise NmtError(
-            f"{origin} is another model: {', '.join(differences)} differ",
+            f"{origin} is another model: {', '.join(f'model.{key}' for key in different)} differ",
             f"set them as in {files.recipe}, or prepare the data with that recipe",
         )

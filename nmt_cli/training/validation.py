@@ -28,7 +28,6 @@ from nmt_cli.training.distributed import World
 from nmt_cli.training.loss import TrainingLoss
 
 T = TypeVar("T")
-BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,7 @@ class Validation:
         )
 
     def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: World) -> tuple[float, Scores] | None:
-        """The mean nll of a target token, and the scores of the translations.
-
-        All processes share the work. The leader gets the result, the others None.
-        """
+        """The mean nll of a target token and the scores of the translations, in the leader; None in the others."""
         lines = slice(world.rank, None, world.size)
         part = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])
         nll, tokens = part.loss(model, recipe, compute)
@@ -117,7 +113,7 @@ class Validation:
         cuts = [0]
         while cuts[-1] < len(self.sources):
             longest = len(self.sources[cuts[-1]]) + 1
-            cuts.append(min(cuts[-1] + max(1, BATCH_TOKENS // (longest * beam)), len(self.sources)))
+            cuts.append(min(cuts[-1] + max(1, 4096 // (longest * beam)), len(self.sources)))
         return [slice(first, last) for first, last in pairwise(cuts)]
 
 
@@ -137,23 +133,20 @@ def measure_name(settings: Train) -> str:
 def evaluating(model: nn.Module, weights: dict[str, Tensor] | None) -> Iterator[None]:
     """The model in evaluation mode, with other weights in place of its own if any are given."""
     model.eval()
-    current = model.state_dict()
-    if weights is not None:
-        _swap(current, weights)
+    _swap(model.state_dict(), weights or {})
     try:
         yield
     finally:
-        if weights is not None:
-            _swap(current, weights)
+        _swap(model.state_dict(), weights or {})
         model.train()
 
 
-def _swap(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+def _swap(current: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """Exchange the content of two sets of weights, in place and one tensor at a time."""
-    for name, tensor in one.items():
+    for name, tensor in other.items():
         copy = tensor.clone()
-        tensor.copy_(other[name])
-        other[name].copy_(copy)
+        tensor.copy_(current[name])
+        current[name].copy_(copy)
 
 
 def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:
