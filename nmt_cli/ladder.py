@@ -1,7 +1,6 @@
 """The ladder: several recipes, one corpus, one budget, one table that compares them. `nmt ladder` leads here.
 
-A rung is a recipe. Each rung becomes a run in OUT/NAME. Training resumes after an interruption, and a finished rung is
-not trained again. docs/ladder.md explains the shipped rungs.
+A rung is a recipe, and becomes a run in OUT/NAME. docs/ladder.md explains the shipped rungs.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ def measure(recipe: Recipe, lines: int) -> Rung:
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
     test = Validation.load(searching, trained.vocab, "test") or Validation.load(searching, trained.vocab, "valid")
     if test is None:
-        raise NmtError(
-            f"{recipe.prepared_folder} has neither test nor validation lines", "prepare the data with test files"
-        )
+        problem = f"{recipe.prepared_folder} has neither test nor validation lines"
+        raise NmtError(problem, "prepare the data with test files")
     translations = test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", ""))
     return Rung(recipe.run_folder.name, trained, last, test, translations)
 

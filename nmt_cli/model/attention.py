@@ -21,8 +21,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
-        self.heads = heads
-        self.dropout_rate = dropout_rate
+        self.heads, self.dropout_rate = heads, dropout_rate
         self.output = nn.Linear(dim, dim)
 
     def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:

@@ -104,9 +104,9 @@ def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> fl
 
     Looking up embeddings is free. The products between queries, keys and values, a few percent, are not counted.
     """
-    per_source = per_target = 0.0
+    output, per_source, per_target = model.output_weight, 0.0, 0.0
     for name, parameter in model.named_parameters():
-        if parameter is model.output_weight:
+        if parameter is output:
             per_target += parameter.numel()
         elif "embedding" not in name and "positions" not in name:
             by_source, by_target = model.uses_per_token(name)

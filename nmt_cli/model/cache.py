@@ -2,7 +2,8 @@
 
 The K hypotheses of a sentence share one row of slots. A state holds
     "cache" (B,L,n,2D): slots for keys and values of all layers; each step fills K more slots of each sentence,
-    "seen" (B*K,m): which of the first m slots belong to the past of each hypothesis.
+    "seen" (B*K,m): which of the first m slots belong to the past of each hypothesis,
+    "position" (B*K,): the number of steps.
 Reordering hypotheses moves rows of "seen" only. The cache is copied when sentences leave and when no slot is free.
 """
 
@@ -16,6 +17,13 @@ from nmt_cli.model.base import Tensors
 GROWTH = 16  # the number of steps for which each copy makes room
 
 
+def start(cache: Tensor, seen: Tensor | None = None) -> Tensors:
+    """The state before the first token. Without `seen`, each hypothesis sees all slots of the cache."""
+    if seen is None:
+        seen = torch.ones(len(cache), cache.size(2), dtype=torch.bool, device=cache.device)
+    return {"cache": cache, "seen": seen, "position": torch.zeros(len(cache), dtype=torch.long, device=cache.device)}
+
+
 def move(state: Tensors, rows: Tensor) -> Tensors:
     """Seq2Seq.move for a state with a cache."""
     cache = state["cache"]
@@ -24,8 +32,8 @@ def move(state: Tensors, rows: Tensor) -> Tensors:
     return {name: x.index_select(0, rows.flatten()) for name, x in state.items() if name != "cache"} | {"cache": cache}
 
 
-def make_room(state: Tensors, rows: int, fixed: int = 0) -> tuple[Tensor, Tensor]:
-    """The cache and "seen" with one more slot for each of the `rows` hypotheses. Only that hypothesis sees the slot.
+def make_room(state: Tensors, rows: int, fixed: int = 0) -> Tensors:
+    """The next state, with one more slot for each of the `rows` hypotheses. Only that hypothesis sees the slot.
 
     The new slots come last. The first `fixed` slots of a sentence are never dropped or moved.
     """
@@ -35,7 +43,7 @@ def make_room(state: Tensors, rows: int, fixed: int = 0) -> tuple[Tensor, Tensor
     if used + width > cache.size(2):
         cache, seen = _grow(cache, seen.view(sentences, width, used), fixed)
     new_slots = torch.eye(width, dtype=torch.bool, device=seen.device).repeat(sentences, 1)
-    return cache, torch.cat([seen, new_slots], 1)
+    return {"cache": cache, "seen": torch.cat([seen, new_slots], 1), "position": state["position"] + 1}
 
 
 def _grow(cache: Tensor, seen: Tensor, fixed: int) -> tuple[Tensor, Tensor]:

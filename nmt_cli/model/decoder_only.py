@@ -103,18 +103,14 @@ class DecoderOnly(EmbeddingSeq2Seq):
     move = staticmethod(cache.move)
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state: the cache and "seen" of cache.py, where the source comes first, and the number of steps (B,)."""
+        """The state is that of cache.py, where the source comes first."""
         source = torch.stack([memory[f"keys_values{i}"] for i in range(len(self.layers))], 1)
-        all_seen = torch.ones(len(source), source.size(2), dtype=torch.bool, device=source.device)
-        return {
-            "cache": source,
-            "seen": memory["mask"][:, 0, 0] if "mask" in memory else all_seen,
-            "position": torch.zeros(len(source), dtype=torch.long, device=source.device),
-        }
+        return cache.start(source, memory["mask"][:, 0, 0] if "mask" in memory else None)
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         position, length = int(state["position"][0]), memory["keys_values0"].size(1)
-        past, seen = cache.make_room(state, len(prev), fixed=length)
+        state = cache.make_room(state, len(prev), fixed=length)
+        past, seen = state["cache"], state["seen"]
         visible = seen.view(len(past), 1, -1, seen.size(1))
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
         cross: list[Tensor] = []
@@ -125,7 +121,6 @@ class DecoderOnly(EmbeddingSeq2Seq):
             x = layer.finish(x, y)
             cross += [] if layer_weights is None else [layer_weights[..., :length]]
         weights = {"cross": torch.stack(cross, 1).movedim(3, 1).flatten(0, 1)} if attention else None
-        state = {"cache": past, "seen": seen, "position": state["position"] + 1}
         return self.project(self.norm(x[:, 0])), weights, state
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:

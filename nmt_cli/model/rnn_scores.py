@@ -151,9 +151,7 @@ class SourceAttention(nn.Module):
     def __init__(self, config: recipe.Rnn) -> None:
         super().__init__()
         dim = config.dim
-        self.heads = config.heads
-        self.span = config.span
-        self.radius = config.radius
+        self.heads, self.span, self.radius = config.heads, config.span, config.radius
         self.score = make_score(config)
         self.query = nn.Linear(dim, dim, bias=False) if config.projections else None
         self.keys_values = nn.Linear(dim, 2 * dim, bias=False) if config.projections else None

@@ -206,20 +206,16 @@ class Transformer(EmbeddingSeq2Seq):
         x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
         return self.run_decoder(x, memory, None, None, attention)
 
-    move = staticmethod(cache.move)
+    move = staticmethod(cache.move)  # the state is that of cache.py
 
     def start(self, memory: Tensors) -> Tensors:
-        """The state: the cache and "seen" of cache.py, and the number of steps (B,)."""
         like = memory["keys_values0"]
-        return {
-            "cache": like.new_empty(len(like), len(self.decoder), 0, like.size(-1)),
-            "seen": torch.ones(len(like), 0, dtype=torch.bool, device=like.device),
-            "position": torch.zeros(len(like), dtype=torch.long, device=like.device),
-        }
+        return cache.start(like.new_empty(len(like), len(self.decoder), 0, like.size(-1)))
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         position = int(state["position"][0])
-        past, seen = cache.make_room(state, len(prev))
+        state = cache.make_room(state, len(prev))
+        past, seen = state["cache"], state["seen"]
         x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
         # If there are as many slots as steps, each sentence has had one hypothesis in every step. This hypothesis sees
         # all slots, so no mask is needed.
@@ -227,7 +223,7 @@ class Transformer(EmbeddingSeq2Seq):
         x, weights = self.run_decoder(x, memory, past[:, :, : seen.size(1)], visible, attention)
         if weights is not None:  # (B,L,H,K,S) -> (B*K,L,H,S)
             weights = {"cross": weights["cross"].movedim(3, 1).flatten(0, 1)}
-        return self.project(x[:, 0]), weights, {"cache": past, "seen": seen, "position": state["position"] + 1}
+        return self.project(x[:, 0]), weights, state
 
     def run_decoder(
         self, x: Tensor, memory: Tensors, past: Tensor | None, seen: Tensor | None, attention: bool

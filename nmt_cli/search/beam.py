@@ -149,7 +149,7 @@ def search(
         if watch is not None:
             # The batch has one sentence, so the place of a candidate is its number.
             columns = [column[0].tolist() for column in (*candidates, kept)]
-            watch(Step(*columns, [c for _, c in ended_places]))
+            watch(Step(*[*columns, [c for _, c in ended_places]]))
         # 5. Sentences that are done leave the batch.
         remaining = [b for b, sentence in enumerate(active) if not sentence.done(best_open[b], options)]
         batch_shrinks = len(remaining) < len(active)

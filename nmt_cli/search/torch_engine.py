@@ -44,12 +44,10 @@ class TorchEngine:
             [request.prefix for request in requests],
             [request.number for request in requests],
         )
-        return [
-            hypotheses
-            if request.given == len(request.prefix)
-            else [rescored(self, request, hypothesis, options) for hypothesis in hypotheses]
-            for request, hypotheses in zip(requests, results, strict=True)
-        ]
+        for index, request in enumerate(requests):
+            if request.given < len(request.prefix):
+                results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
+        return results
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:

@@ -54,10 +54,9 @@ def join(cuda: bool) -> World:
     world = World(rank, size, store)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # torchrun keeps its store when it restarts workers, and gloo would connect to addresses of dead processes.
-        # A prefix for each restart avoids that. On several nodes the workers may count restarts differently, so there
-        # the prefix is left out, and a restart may need a second one.
+        # A prefix for each restart avoids that. On several nodes the workers may count restarts differently.
         store = dist.PrefixStore("attempt-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=world.rank, world_size=size)
+    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=size)
     return world
 
 
@@ -159,21 +158,16 @@ def add_up(tensors: Iterable[Tensor], world: World) -> None:
     """Replace each tensor by its sum over all processes."""
     if world.size == 1:
         return
-    bucket: list[Tensor] = []
+    buckets: list[list[Tensor]] = [[]]
     for tensor in tensors:
-        bucket.append(tensor)
-        if sum(part.nbytes for part in bucket) >= _BUCKET:
-            _add_up_bucket(bucket)
-            bucket = []
-    if bucket:
-        _add_up_bucket(bucket)
-
-
-def _add_up_bucket(bucket: list[Tensor]) -> None:
-    flat = torch.cat([tensor.flatten() for tensor in bucket])
-    dist.all_reduce(flat)
-    for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+        buckets[-1].append(tensor)
+        if sum(part.nbytes for part in buckets[-1]) >= _BUCKET:
+            buckets.append([])
+    for bucket in filter(None, buckets):
+        flat = torch.cat([tensor.flatten() for tensor in bucket])
+        dist.all_reduce(flat)
+        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def gather(value: T, world: World) -> list[T]:

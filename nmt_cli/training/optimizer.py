@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from nmt_cli.model.attention import FUSED
 from nmt_cli.recipe.schema import Train
 from nmt_cli.training import distributed
-from nmt_cli.training.distributed import World
 
-ALONE = World()
+ALONE = distributed.World()
 MOMENTUM = 0.95
 # This factor makes a step as large as one of Adam, so that both share the learning rate (Liu et al. 2025, section 2.2).
 SCALE_OF_ADAM = 0.2
@@ -27,7 +26,7 @@ class Muon(torch.optim.Optimizer):
     all matrices of one shape are orthogonalized together, in their own precision.
     """
 
-    def __init__(self, fused: dict[nn.Parameter, int], weight_decay: float, world: World) -> None:
+    def __init__(self, fused: dict[nn.Parameter, int], weight_decay: float, world: distributed.World) -> None:
         """`fused` is the number of matrices that each parameter holds, one above the other."""
         super().__init__(list(fused), {"lr": 0.0, "weight_decay": weight_decay})
         self.fused, self.world = fused, world
@@ -82,7 +81,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return x.mT if matrices.size(1) > matrices.size(2) else x
 
 
-def make_optimizers(model: nn.Module, settings: Train, world: World = ALONE) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, settings: Train, world: distributed.World = ALONE) -> list[torch.optim.Optimizer]:
     """One optimizer, or two with muon, which divide the parameters among them. Only matrices have weight decay."""
     matrices: dict[nn.Parameter, int] = {}  # and the number of matrices that each one fuses
     embeddings: list[nn.Parameter] = []

@@ -8,11 +8,8 @@ from nmt_cli.recipe.schema import Train
 
 
 def learning_rate(step: int, budget_used: float, settings: Train, dim: int) -> float:
-    """The rate of update number `step`, counted from 1, when this share of the budget is used up.
-
-    The budget is the limit that will stop the training: steps, epochs, tokens, FLOPs or minutes. `dim` is the width of
-    the model; only inverse_sqrt depends on it.
-    """
+    """The rate of update number `step`, counted from 1, when this share of the limit that will stop the training is
+    used up. Only inverse_sqrt depends on `dim`, the width of the model."""
     # 1. Attention is all you need, section 5.3. With lr set, the scale is the one whose peak is lr.
     if settings.schedule == "inverse_sqrt":
         scale = settings.lr * math.sqrt(dim * settings.warmup) if settings.lr else settings.scale

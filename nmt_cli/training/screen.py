@@ -14,7 +14,7 @@ from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, be
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import curves, duration
 from nmt_cli.terminal.tables import facts
-from nmt_cli.training.events import AlreadyFinished, Event, Status, Step
+from nmt_cli.training.trainer import AlreadyFinished, Event, Status, Step
 
 
 class TrainingScreen:
@@ -42,10 +42,12 @@ class TrainingScreen:
                 if self.console.is_terminal:
                     self.live.update(self.line(event))
             case Train():
-                self.show_train(event)
+                self.train, now = event, time.monotonic()
+                if not self.console.is_terminal and now - self.last_plain_line >= 10.0:
+                    self.last_plain_line = now
+                    self.console.print(self.line(Step(event.step, event.epoch, event.loss)), soft_wrap=True)
             case Status():
-                if self.console.is_terminal:
-                    self.live.update(Text(event.text, style="dim"))
+                self.live.update(Text(event.text, style="dim"))
             case Valid():  # an Average is a Valid too
                 self.show_validation(event)
             case Note():
@@ -67,13 +69,6 @@ class TrainingScreen:
             f"{start.pairs:,} pairs, {start.valid_lines:,} validation lines"
         )
         self.say(f"{start.device}, {threads}, {start.precision}: {start.precision_reason}")
-
-    def show_train(self, train: Train) -> None:
-        self.train = train
-        now = time.monotonic()
-        if not self.console.is_terminal and now - self.last_plain_line >= 10.0:
-            self.last_plain_line = now
-            self.console.print(self.line(Step(train.step, train.epoch, train.loss)), soft_wrap=True)
 
     def show_validation(self, valid: Valid) -> None:
         name = f"average of {len(valid.checkpoints)} checkpoints" if isinstance(valid, Average) else "valid"

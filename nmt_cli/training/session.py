@@ -26,10 +26,8 @@ from nmt_cli.store import checkpoint
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
 from nmt_cli.training import distributed
-from nmt_cli.training.distributed import World
-from nmt_cli.training.events import Watch
 from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
-from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.trainer import Trainer, Watch
 
 _OTHER = "another nmt train"
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
@@ -110,7 +108,7 @@ def _session(
     force: bool,
     threads: int,
     watch: Watch | None,
-    world: World,
+    world: distributed.World,
 ) -> Result:
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -168,11 +166,9 @@ def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
 
 
 def _summary_writer() -> Any:
-    """The class that writes figures for TensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise NmtError(
-            "train.tensorboard = true needs TensorBoard, which is not installed", "pip install 'nmt-cli[tensorboard]'"
-        ) from None
+        problem = "train.tensorboard = true needs TensorBoard, which is not installed"
+        raise NmtError(problem, "pip install 'nmt-cli[tensorboard]'") from None
     return SummaryWriter

@@ -17,7 +17,6 @@ from nmt_cli.model.device import Compute, out_of_memory
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training import distributed
-from nmt_cli.training.distributed import World
 from nmt_cli.training.loss import Losses
 from nmt_cli.training.optimizer import ALONE, make_optimizers
 
@@ -43,7 +42,7 @@ class Updater:
         compute: Compute,
         state: State,
         note: Callable[[str], None],
-        world: World = ALONE,
+        world: distributed.World = ALONE,
     ) -> None:
         self.model, self.loss, self.settings = model, loss, settings
         self.compute, self.state, self.note, self.world = compute, state, note, world
@@ -127,9 +126,8 @@ class Updater:
         self.state.splits *= 2
         if self.compute.device.type == "cuda":
             torch.cuda.empty_cache()
-        self.note(
-            f"out of memory: micro-batches are computed in {self.state.splits} parts from now on, with the same result"
-        )
+        parts = f"{self.state.splits} parts"
+        self.note(f"out of memory: micro-batches are computed in {parts} from now on, with the same result")
 
     def is_finite(self, loss: float, norm: float) -> bool:
         """Whether this update may be applied. An update that may not be applied is counted and noted."""
@@ -140,9 +138,8 @@ class Updater:
             return False  # only the scaled gradient overflowed; the scaler now lowers the scale
         self.state.skipped += 1
         self.skipped_in_a_row += 1
-        self.note(
-            f"update {self.state.step} was skipped: its loss or gradient is not finite ({self.state.skipped} so far)"
-        )
+        count = f"{self.state.skipped} so far"
+        self.note(f"update {self.state.step} was skipped: its loss or gradient is not finite ({count})")
         return False
 
     def descend(self, gradients: list[Tensor], norm: float, rate: float) -> None:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,6 @@ from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Train
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb
-from nmt_cli.training.distributed import World
-from nmt_cli.training.events import STOPPING, AlreadyFinished, Status, Step, Watch
 from nmt_cli.training.loss import Losses, TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint
 from nmt_cli.training.schedule import learning_rate
@@ -43,6 +41,36 @@ from nmt_cli.training.step import Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
 SKIPPED_IN_A_ROW = 10  # this many skipped updates in a row end the training
+
+
+@dataclass(frozen=True)
+class Step:
+    """An update was made."""
+
+    step: int
+    epoch: float
+    loss: float  # mean loss of a target token, in nats
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the session does now: it validates, or it stops after the current update because a signal came."""
+
+    text: str
+
+
+STOPPING = Status("stopping after this update; Ctrl-C again quits at once")
+
+
+@dataclass(frozen=True)
+class AlreadyFinished:
+    """An earlier session used up the budget; this session changes nothing."""
+
+    reason: str
+
+
+Event = Entry | Step | Status | AlreadyFinished
+Watch = Callable[[Event], None]
 
 
 class StopRequest:
@@ -76,7 +104,7 @@ class Trainer:
     def __init__(
         self,
         recipe: Recipe,
-        world: World,
+        world: distributed.World,
         device: torch.device,
         resume_from: CheckpointFolder | None,
         start_from: Path | None,

@@ -24,7 +24,6 @@ from nmt_cli.store.log import Valid
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.training import distributed
-from nmt_cli.training.distributed import World
 from nmt_cli.training.loss import TrainingLoss
 
 T = TypeVar("T")
@@ -46,9 +45,8 @@ class Validation:
         folder = recipe.prepared_folder
         if not (folder / f"{split}.source.ids").is_file():
             return None
-        sides = [
-            Shard(folder, f"{split}.{side}", size) for side, size in zip(("source", "target"), vocab.sizes, strict=True)
-        ]
+        names = (f"{split}.source", f"{split}.target")
+        sides = [Shard(folder, name, size) for name, size in zip(names, vocab.sizes, strict=True)]
         references = list(read_lines(folder / f"{split}.target.txt"))
         lines = min(len(references), recipe.train.valid_lines or len(references))
         # An empty source is translated as an empty line without the model, so it does not measure the model.
@@ -57,15 +55,12 @@ class Validation:
         fitting = [n for n in order if not limit or max(len(side[n]) for side in sides) < limit]
         if not fitting:
             return None
-        return Validation(
-            vocab=vocab,
-            sources=[sides[0][n].tolist() for n in fitting],
-            targets=[sides[1][n].tolist() for n in fitting],
-            references=[references[n] for n in fitting],
-            left_out=len(order) - len(fitting),
-        )
+        sources, targets = ([side[n].tolist() for n in fitting] for side in sides)
+        return Validation(vocab, sources, targets, [references[n] for n in fitting], len(order) - len(fitting))
 
-    def measure(self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: World) -> tuple[float, Scores] | None:
+    def measure(
+        self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: distributed.World
+    ) -> tuple[float, Scores] | None:
         """The mean nll of a target token and the scores of the translations, in the leader; None in the others."""
         lines = slice(world.rank, None, world.size)
         part = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])

@@ -15,7 +15,7 @@ from nmt_cli.store.checkpoint import State
 from nmt_cli.store.log import End, Valid, read_log
 from nmt_cli.store.log import Train as TrainEntry
 from nmt_cli.training.budget import Budget
-from nmt_cli.training.events import AlreadyFinished
+from nmt_cli.training.trainer import AlreadyFinished
 
 STOPS = [
     ("train.steps=7", "7 steps", lambda last: last.step == 7),

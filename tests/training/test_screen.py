@@ -13,8 +13,8 @@ from support.toy_runs import sets
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.log import Average, End, Note, Start, Train, Valid
 from nmt_cli.terminal.plot import duration
-from nmt_cli.training.events import STOPPING, AlreadyFinished, Status, Step
 from nmt_cli.training.screen import TrainingScreen
+from nmt_cli.training.trainer import STOPPING, AlreadyFinished, Status, Step
 
 START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None)
 TRAIN = Train(50, 1.25, 2.5, 9.0, 1e-3, 1.0, 5000, 1234.5, 0.034, 2.0, 0.5, 1e9, 100.0)

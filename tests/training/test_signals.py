@@ -16,8 +16,7 @@ from support.toy_runs import TWO_PROCESSES, sets, steps_saved
 from nmt_cli.store.checkpoint import load_state
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import End, Valid, read_log
-from nmt_cli.training.events import Step
-from nmt_cli.training.trainer import StopRequest
+from nmt_cli.training.trainer import Step, StopRequest
 
 ENDLESS = sets("train.steps=100000", "train.patience=0")
 
