@@ -1,7 +1,4 @@
-"""Write files and folders atomically: write beside the final place, flush to disk, rename.
-
-A killed process leaves the old version or the new version, never a mix.
-"""
+"""Write files and folders atomically: a killed process leaves the old version or the new version, never a mix."""
 
 from __future__ import annotations
 
@@ -86,16 +83,13 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def exclusive(path: Path, other: str) -> Iterator[None]:
-    """Hold a lock file, so that two processes do not write the same folder.
-
-    The kernel frees the lock of a killed process. `other` names the holder of the lock in the error message.
-    """
+    """Hold a lock file, so that two processes do not write the same folder. `other` names the holder in the error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
             import fcntl
 
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel frees the lock of a killed process
         except BlockingIOError:
             hint = "wait until it ends, or choose another folder"
             raise NmtError(f"{other} is already running in {path.parent}", hint) from None

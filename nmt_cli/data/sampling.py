@@ -15,6 +15,7 @@ import numpy as np
 from sentencepiece import SentencePieceProcessor
 
 from nmt_cli.text.alignment import SPACE
+from nmt_cli.text.vocab import pieces_of
 
 VARIANTS = 64  # segmentations of a word; with 64 the result is close to a new draw each time
 _MOST_WORDS = 200_000  # size of the cache, some hundred megabytes
@@ -25,7 +26,7 @@ class SubwordSampler:
 
     def __init__(self, processor: SentencePieceProcessor, rate: float, unigram: bool, symbols: tuple[str, ...]) -> None:
         size = processor.get_piece_size()
-        pieces = [processor.id_to_piece(i) for i in range(size)]
+        pieces = pieces_of(processor)
         special = (processor.is_control, processor.is_unknown, processor.is_byte)
         usable = [i for i in range(size) if pieces[i] not in symbols and not any(test(i) for test in special)]
         self.processor, self.rate, self.unigram = processor, rate, unigram

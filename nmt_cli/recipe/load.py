@@ -152,10 +152,9 @@ def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
     # Replacing the data must not touch the run, and the other way around.
     inner, outer = prepared.resolve(), run.resolve()
     if inner.is_relative_to(outer) or outer.is_relative_to(inner):
-        problem = (
-            f"the prepared data ({prepared}) and the run ({run}) must be separate folders, neither inside the other"
-        )
-        raise NmtError(problem, "choose another folder with --out")
+        folders = f"the prepared data ({prepared}) and the run ({run})"
+        hint = "choose another folder with --out"
+        raise NmtError(f"{folders} must be separate folders, neither inside the other", hint)
     return replace(recipe, data=replace(data, prepared=prepared), train=replace(train, out=run))
 
 

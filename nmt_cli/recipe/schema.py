@@ -48,7 +48,7 @@ class Corpus:
         return (self.source,) if self.target is None else (self.source, self.target)
 
     def __str__(self) -> str:
-        return str(self.source) if self.target is None else f"{self.source} + {self.target}"
+        return " + ".join(map(str, self.paths))
 
 
 @dataclass(frozen=True)

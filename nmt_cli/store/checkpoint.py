@@ -70,16 +70,12 @@ def save_checkpoint(
         save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
         if moving_average is not None:
             save_tensors(moving_average, files.moving_average)
-        write_text(files.state, _json(state))
+        save_state(files, state)
     link(run.last, folder)
 
 
 def save_state(folder: CheckpointFolder, state: State) -> None:
-    replace_file(folder.state, _json(state))
-
-
-def _json(state: State) -> str:
-    return json.dumps(asdict(state), indent=1) + "\n"
+    replace_file(folder.state, json.dumps(asdict(state), indent=1) + "\n")
 
 
 def link(name: Path, folder: CheckpointFolder) -> None:

@@ -1,7 +1,4 @@
-"""Turn attention over pieces into attention and alignments over words, for `nmt translate --align` and `nmt inspect`.
-
-Only numpy is used, so that the CTranslate2 engine works without torch. Shapes: T target pieces, S source pieces.
-"""
+"""From attention over pieces, shape (T,S), to attention and alignments over words. Without torch, for CTranslate2."""
 
 from __future__ import annotations
 
