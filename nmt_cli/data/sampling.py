@@ -1,7 +1,7 @@
 """Subword sampling: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
 
-SentencePiece can sample too, but its seed depends on the process, so a resumed run would see other data. Here each word
-has `VARIANTS` segmentations, each drawn by its own random generator, and each word of a sentence picks one of them.
+SentencePiece's own sampling has a seed that depends on the process: a resumed run would see other data. A piece never
+spans two words, so each word has `VARIANTS` segmentations, drawn by their own random generators, and picks one of them.
 """
 
 from __future__ import annotations
