@@ -1,7 +1,4 @@
-"""The ladder: several recipes, one corpus, one budget, one table that compares them. `nmt ladder` leads here.
-
-A rung is a recipe, and becomes a run in OUT/NAME. docs/ladder.md explains the shipped rungs.
-"""
+"""The ladder: several recipes, one corpus, one budget, one table that compares them (docs/ladder.md)."""
 
 from __future__ import annotations
 

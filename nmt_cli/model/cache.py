@@ -33,10 +33,8 @@ def move(state: Tensors, rows: Tensor) -> Tensors:
 
 
 def make_room(state: Tensors, rows: int, fixed: int = 0) -> Tensors:
-    """The next state, with one more slot for each of the `rows` hypotheses. Only that hypothesis sees the slot.
-
-    The new slots come last. The first `fixed` slots of a sentence are never dropped or moved.
-    """
+    """The next state, with one more slot at the end for each of the `rows` hypotheses, which only that hypothesis sees.
+    The first `fixed` slots of a sentence are never dropped or moved."""
     cache, seen = state["cache"], state["seen"]
     sentences, used = len(cache), seen.size(1)
     width = rows // sentences

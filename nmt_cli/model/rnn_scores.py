@@ -111,10 +111,7 @@ class Perceptron(Score):
 
 
 class Location(Score):
-    """w_s . q for position s; the key itself is not used (Luong et al. 2015, eq. 8)
-
-    There are model.location_size vectors w_s. Positions beyond them are ignored, as in the paper.
-    """
+    """w_s . q for position s (Luong et al. 2015, eq. 8); positions from model.location_size on are ignored"""
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__(dim)

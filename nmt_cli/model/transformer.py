@@ -69,8 +69,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
-        self.pre = config.norm == "pre"
-        self.dropout_rate = config.dropout
+        self.pre, self.dropout_rate = config.norm == "pre", config.dropout
         self.norm = nn.LayerNorm(config.dim)
 
     def before(self, x: Tensor) -> Tensor:

@@ -46,11 +46,7 @@ class _Sentence:
         return EOS if position + 1 >= self.limit else None
 
     def done(self, best_open: float, options: SearchOptions) -> bool:
-        """Whether the search may drop the open hypotheses. `best_open` is the highest log p among them.
-
-        The search is done when no open hypothesis can become one of the n best, or with a finite patience when enough
-        hypotheses have ended, as in CTranslate2.
-        """
+        """Whether the search may drop the open hypotheses. `best_open` is the highest log p among them."""
         if not best_open > IMPOSSIBLE:  # no hypothesis is open, or the model has diverged and best_open is NaN
             return True
         if options.sample or len(self.ended) < options.n_best:
@@ -80,15 +76,12 @@ class _Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the search for one sentence. `nmt inspect --show beam` draws the steps.
-
-    The first four lists are those of _Candidates, best first. An impossible candidate has a total of -inf.
-    """
+    """One step of the search for one sentence, with its candidates, best first. `nmt inspect --show beam` draws it."""
 
     rows: list[int]
     tokens: list[int]
     logprobs: list[float]
-    totals: list[float]
+    totals: list[float]  # -inf if the candidate is impossible
     # The candidates that stay open, in the order of the next step's rows. If fewer than K can stay open, ended or
     # impossible candidates fill the list.
     kept: list[int]

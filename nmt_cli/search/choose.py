@@ -48,10 +48,8 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
 
 
 def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wanted: EngineOptions) -> bool:
-    """Whether CTranslate2 can do the search and the user does not want another engine.
-
-    Raises NmtError if the user wants CTranslate2 and CTranslate2 cannot do the search.
-    """
+    """Whether CTranslate2 can do the search and the user does not want another engine. An NmtError says why CTranslate2
+    cannot do the search, if the user wants it."""
     types = ("auto", *CTRANSLATE2_TYPES)
     if wanted.type not in types:
         raise NmtError(f"--type {wanted.type} is not one of {', '.join(types)}", "auto keeps the exported type")

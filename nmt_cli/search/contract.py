@@ -1,7 +1,4 @@
-"""The contract of an engine: Request objects go in, Hypothesis objects come out.
-
-torch_engine.py and ct2_engine.py implement the contract. The CTranslate2 engine starts without torch.
-"""
+"""The contract of an engine: Request objects go in, Hypothesis objects come out. This module needs no torch."""
 
 from __future__ import annotations
 

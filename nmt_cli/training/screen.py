@@ -24,8 +24,7 @@ class TrainingScreen:
         self.recipe, self.summarize = recipe, summarize
         self.console = messages()
         self.train: Train | None = None
-        self.best = ""
-        self.last_plain_line = 0.0
+        self.best, self.last_plain_line = "", 0.0
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> TrainingScreen:

@@ -77,8 +77,7 @@ class StopRequest:
     """Remembers a signal, so that training can stop after the current update. A second Ctrl-C stops at once."""
 
     def __init__(self, on_request: Callable[[], None]) -> None:
-        self.signal = 0
-        self._on_request = on_request
+        self.signal, self._on_request = 0, on_request
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
