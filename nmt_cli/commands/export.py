@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from nmt_cli.commands.options import Force
+from nmt_cli.errors import NmtError
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="The folder of a run or of a model.")],
-    to: Annotated[Literal["ctranslate2", "hf"], typer.Option(help="The format. hf: Hugging Face's transformers.")],
+    model: Annotated[Path, Argument(help="The folder of a run or of a model.")],
+    to: Annotated[Literal["ctranslate2", "hf"], Option(help="The format. hf: Hugging Face's transformers.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder to write. Default for ctranslate2: inside MODEL.")
+        Path | None, Option("--out", "-o", help="Folder to write. Default for ctranslate2: inside MODEL.")
     ] = None,
-    type: Annotated[
-        str, typer.Option(help="Type of ctranslate2's weights: float32, int8, int16, float16 ...")
-    ] = "float32",
+    type: Annotated[str, Option(help="Type of ctranslate2's weights: float32, int8, int16, float16 ...")] = "float32",
     force: Force = False,
 ) -> None:
     """Convert a model for the ctranslate2 engine of nmt translate, or for Hugging Face's transformers.
@@ -27,7 +26,34 @@ def export(
     nmt export runs/demo --to ctranslate2
     nmt export runs/demo --to hf --out demo-hf
     """
-    from nmt_cli.export.convert import export_model
+    from importlib.util import find_spec
+
+    from nmt_cli.files import check_overwrite
+    from nmt_cli.store.folders import CTRANSLATE2_TYPES, find_model
     from nmt_cli.terminal.console import say
 
-    say(f"written to {export_model(model, to, out, type, force)}")
+    if to == "hf":
+        if out is None:
+            raise NmtError("--to hf needs a folder to write", "add --out, for example --out my-model-hf")
+        if type != "float32":
+            raise NmtError("--type is only for --to ctranslate2", "omit --type")
+    elif type not in CTRANSLATE2_TYPES:
+        types = ", ".join(CTRANSLATE2_TYPES)
+        raise NmtError(f"--type {type} is not one of {types}", "float32 is exact, int8 is smallest")
+    elif not find_spec("ctranslate2"):
+        raise NmtError("CTranslate2 is not installed", "pip install 'nmt-cli[fast]'")
+    folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    is_export = "config.json" in names and ("model.bin" in names or "source.spm" in names)
+    check_overwrite(folder, force, foreign=[] if is_export else names)
+
+    from nmt_cli.export.ctranslate2 import to_ctranslate2
+    from nmt_cli.export.hf import to_hf
+    from nmt_cli.store.checkpoint import load_model
+
+    trained = load_model(model)
+    if to == "hf":
+        to_hf(trained, folder)
+    else:
+        to_ctranslate2(trained, folder, None if type == "float32" else type)
+    say(f"written to {folder}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from nmt_cli.commands.options import Force, Overrides
 from nmt_cli.errors import NmtError
@@ -31,36 +32,36 @@ _FORMATS = {
 
 def inspect(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A run or its model/. For positions and schedule also a recipe.")
+        str, Argument(metavar="MODEL", help="A run or its model/. For positions and schedule also a recipe.")
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A sentence. - reads one line from standard input.")
+        str | None, Argument(metavar="TEXT", help="A sentence. - reads one line from standard input.")
     ] = None,
     show: Annotated[
         Literal["model", "attention", "heads", "beam", "positions", "schedule"] | None,
-        typer.Option(help="What to show. Default: attention with TEXT, model without."),
+        Option(help="What to show. Default: attention with TEXT, model without."),
     ] = None,
     form: Annotated[
         Literal["text", "json", "html", "align"],
-        typer.Option("--format", help="A drawing, all figures, a page for the browser, or a Pharaoh word alignment."),
+        Option("--format", help="A drawing, all figures, a page for the browser, or a Pharaoh word alignment."),
     ] = "text",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
+        Path | None, Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
     ] = None,
     force: Force = False,
-    target: Annotated[str | None, typer.Option(help="Show this translation instead of the model's own.")] = None,
+    target: Annotated[str | None, Option(help="Show this translation instead of the model's own.")] = None,
     kind: Annotated[
         Literal["cross", "encoder", "decoder"] | None,
-        typer.Option(help="Attention from target to source (cross, the default), within the source, or the target."),
+        Option(help="Attention from target to source (cross, the default), within the source, or the target."),
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(help="Layer, from 1. Default: the mean of all; the last one for heads.")
+        int | None, Option(help="Layer, from 1. Default: the mean of all; the last one for heads.")
     ] = None,
-    head: Annotated[int | None, typer.Option(help="Attention head, from 1. Default: the mean of all.")] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="Show the pieces of the vocabulary, not words.")] = False,
-    special: Annotated[bool, typer.Option("--special", help="Show the special tokens <s> and </s> too.")] = False,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Beam size. Default: the recipe's.")] = None,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    head: Annotated[int | None, Option(help="Attention head, from 1. Default: the mean of all.")] = None,
+    pieces: Annotated[bool, Option("--pieces", help="Show the pieces of the vocabulary, not words.")] = False,
+    special: Annotated[bool, Option("--special", help="Show the special tokens <s> and </s> too.")] = False,
+    beam_size: Annotated[int | None, Option(min=1, help="Beam size. Default: the recipe's.")] = None,
+    ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
 ) -> None:
     """Look into a model: its parts, its attention, its beam search.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from nmt_cli.commands.options import Force, Overrides
 from nmt_cli.errors import NmtError
@@ -13,17 +14,17 @@ from nmt_cli.errors import NmtError
 
 def ladder(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A recipe or a folder of prepared data: all rungs train on it.")
+        str, Argument(metavar="DATA", help="A recipe or a folder of prepared data: all rungs train on it.")
     ] = "demo",
     rungs: Annotated[
-        str, typer.Option(help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md.")
+        str, Option(help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md.")
     ] = "",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
-    minutes: Annotated[float | None, typer.Option(min=0, help="Training time of each rung. Default: 1.")] = None,
-    flops: Annotated[float | None, typer.Option(min=0, help="FLOPs of each rung, instead of --minutes.")] = None,
-    lines: Annotated[int, typer.Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
-    sentence: Annotated[str, typer.Option(help="Draw the attention of this sentence.")] = "I like the green cat.",
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
+    minutes: Annotated[float | None, Option(min=0, help="Training time of each rung. Default: 1.")] = None,
+    flops: Annotated[float | None, Option(min=0, help="FLOPs of each rung, instead of --minutes.")] = None,
+    lines: Annotated[int, Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
+    sentence: Annotated[str, Option(help="Draw the attention of this sentence.")] = "I like the green cat.",
+    ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
     force: Force = False,
 ) -> None:

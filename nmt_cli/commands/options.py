@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A TOML file, a folder with recipe.toml, or a shipped recipe.")
+    str, Argument(metavar="RECIPE", help="A TOML file, a folder with recipe.toml, or a shipped recipe.")
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe. May be repeated.")
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe. May be repeated.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and write nothing.")]
+Force = Annotated[bool, Option("--force", help="Replace existing output.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from nmt_cli.commands.options import DryRun, Force, Overrides
 
@@ -14,25 +14,25 @@ _Files = list[Path] | None
 
 def prepare(
     recipe: Annotated[
-        str | None, typer.Argument(help="A TOML file or a shipped recipe. Or name files with the options below.")
+        str | None, Argument(help="A TOML file or a shipped recipe. Or name files with the options below.")
     ] = None,
-    source: Annotated[_Files, typer.Option(help="Training text in the source language. May be repeated.")] = None,
-    target: Annotated[_Files, typer.Option(help="Translations of --source, line by line.")] = None,
-    tsv: Annotated[_Files, typer.Option(help="Training text as TSV, source and target. May be repeated.")] = None,
-    valid_source: Annotated[_Files, typer.Option(help="Validation text. Default: held-out training pairs.")] = None,
-    valid_target: Annotated[_Files, typer.Option(help="Translations of --valid-source.")] = None,
-    valid_tsv: Annotated[_Files, typer.Option(help="Validation text in two columns.")] = None,
+    source: Annotated[_Files, Option(help="Training text in the source language. May be repeated.")] = None,
+    target: Annotated[_Files, Option(help="Translations of --source, line by line.")] = None,
+    tsv: Annotated[_Files, Option(help="Training text as TSV, source and target. May be repeated.")] = None,
+    valid_source: Annotated[_Files, Option(help="Validation text. Default: held-out training pairs.")] = None,
+    valid_target: Annotated[_Files, Option(help="Translations of --valid-source.")] = None,
+    valid_tsv: Annotated[_Files, Option(help="Validation text in two columns.")] = None,
     test_source: Annotated[
-        _Files, typer.Option(help="Test text. Training pairs that are also in the test text are dropped.")
+        _Files, Option(help="Test text. Training pairs that are also in the test text are dropped.")
     ] = None,
-    test_target: Annotated[_Files, typer.Option(help="Translations of --test-source.")] = None,
-    test_tsv: Annotated[_Files, typer.Option(help="Test text in two columns.")] = None,
+    test_target: Annotated[_Files, Option(help="Translations of --test-source.")] = None,
+    test_tsv: Annotated[_Files, Option(help="Test text in two columns.")] = None,
     source_lang: Annotated[
-        str | None, typer.Option(help="Language code of the source, such as en. Default: the ending of the file name.")
+        str | None, Option(help="Language code of the source, such as en. Default: the ending of the file name.")
     ] = None,
-    target_lang: Annotated[str | None, typer.Option(help="Language code of the target, such as de.")] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="Number of pieces in the vocabulary.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the prepared data.")] = None,
+    target_lang: Annotated[str | None, Option(help="Language code of the target, such as de.")] = None,
+    vocab_size: Annotated[int | None, Option(help="Number of pieces in the vocabulary.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder for the prepared data.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
     force: Force = False,

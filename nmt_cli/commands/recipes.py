@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe, for example to start your own.")] = None,
-    keys: Annotated[bool, typer.Option("--keys", help="List every key with its type, default and meaning.")] = False,
+    name: Annotated[str | None, Argument(help="Print this recipe, for example to start your own.")] = None,
+    keys: Annotated[bool, Option("--keys", help="List every key with its type, default and meaning.")] = False,
 ) -> None:
     """List the shipped recipes, print one, or list every key that a recipe may have."""
     from nmt_cli.recipe.help import first_comment, key_tables

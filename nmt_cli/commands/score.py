@@ -6,48 +6,46 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from nmt_cli.scoring.comet import MODEL
 
 
 def score(
     hypotheses: Annotated[
-        list[Path], typer.Argument(help="Translations, one file per system. -: standard input.", metavar="HYP")
+        list[Path], Argument(help="Translations, one file per system. -: standard input.", metavar="HYP")
     ],
     references: Annotated[
-        list[Path], typer.Option("--ref", "-r", help="Reference translations. May be repeated.", metavar="REF")
+        list[Path], Option("--ref", "-r", help="Reference translations. May be repeated.", metavar="REF")
     ],
     metrics: Annotated[
         str,
-        typer.Option(
-            "--metrics", "-m", help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first."
-        ),
+        Option("--metrics", "-m", help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first."),
     ] = "bleu,chrf",
     lang: Annotated[
-        str | None,
-        typer.Option(help="Target language, such as zh. It chooses BLEU's tokenizer. Default: the ending of REF."),
+        str | None, Option(help="Target language, such as zh. It chooses BLEU's tokenizer. Default: the ending of REF.")
     ] = None,
     tokenize: Annotated[
         str | None,
-        typer.Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, char, flores200, flores101, none."),
+        Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, char, flores200, flores101, none."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--source", "-s", help="The source text, for --by-length, --worst and COMET.")
+        Path | None, Option("--source", "-s", help="The source text, for --by-length, --worst and COMET.")
     ] = None,
-    confidence: Annotated[bool, typer.Option("--confidence", help="Add 95 % bootstrap confidence intervals.")] = False,
+    confidence: Annotated[bool, Option("--confidence", help="Add 95 % bootstrap confidence intervals.")] = False,
     paired: Annotated[
         Literal["bs", "ar"] | None,
-        typer.Option(help="Test each system against the first. bs: paired bootstrap. ar: approximate randomization."),
+        Option(help="Test each system against the first. bs: paired bootstrap. ar: approximate randomization."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=2, help="Number of resamples (default 1000) or of trials of ar (default 10000).")
+        int | None, Option(min=2, help="Number of resamples (default 1000) or of trials of ar (default 10000).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=1, envvar="SACREBLEU_SEED", help="Seed of the resampling.")] = 12345,
-    sentences: Annotated[bool, typer.Option("--sentences", help="Score every line, too.")] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="Plot the score by the length of the source.")] = False,
-    worst: Annotated[int, typer.Option(min=0, metavar="N", help="Show the N worst lines beside the reference.")] = 0,
-    comet_model: Annotated[str, typer.Option(help="COMET's weights: a name, or the path of a .ckpt.")] = MODEL,
-    form: Annotated[Literal["table", "json", "tsv"], typer.Option("--format", "-f", help="Output format.")] = "table",
+    seed: Annotated[int, Option(min=1, envvar="SACREBLEU_SEED", help="Seed of the resampling.")] = 12345,
+    sentences: Annotated[bool, Option("--sentences", help="Score every line, too.")] = False,
+    by_length: Annotated[bool, Option("--by-length", help="Plot the score by the length of the source.")] = False,
+    worst: Annotated[int, Option(min=0, metavar="N", help="Show the N worst lines beside the reference.")] = 0,
+    comet_model: Annotated[str, Option(help="COMET's weights: a name, or the path of a .ckpt.")] = MODEL,
+    form: Annotated[Literal["table", "json", "tsv"], Option("--format", "-f", help="Output format.")] = "table",
 ) -> None:
     """Score translations with sacrebleu: BLEU, chrF, chrF++ and TER, each number with its signature.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from nmt_cli.commands.options import DryRun, Overrides, RecipeName
 
@@ -13,16 +14,16 @@ from nmt_cli.commands.options import DryRun, Overrides, RecipeName
 def train(
     recipe: RecipeName,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the run. Default: the one in the recipe.")
+        Path | None, Option("--out", "-o", help="Folder of the run. Default: the one in the recipe.")
     ] = None,
     start_from: Annotated[
         Path | None,
-        typer.Option("--from", metavar="MODEL", help="Start from the weights of this run or model (fine-tuning)."),
+        Option("--from", metavar="MODEL", help="Start from the weights of this run or model (fine-tuning)."),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes.")] = None,
+    minutes: Annotated[float | None, Option(help="Stop after this many minutes.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
-    force: Annotated[bool, typer.Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
+    force: Annotated[bool, Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
 ) -> None:
     """Train a model on prepared data, or continue an existing run.
 

@@ -6,19 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-import typer
+from typer import Argument, Option
 
 from nmt_cli.commands.options import Force
 
 _search, _stream, _engine = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Search", "Input and output", "Engine")
+    partial(Option, rich_help_panel=panel) for panel in ("Search", "Input and output", "Engine")
 )
 
 
 def translate(
-    model: Annotated[Path, typer.Argument(help="Folder of a run or of a model.")],
+    model: Annotated[Path, Argument(help="Folder of a run or of a model.")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(help="Text files, also .gz, .xz or .zst. None, or -: standard input.")
+        list[Path] | None, Argument(help="Text files, also .gz, .xz or .zst. None, or -: standard input.")
     ] = None,
     out: Annotated[
         Path | None, _stream("--out", "-o", help="Write to this file. The file appears when it is complete.")

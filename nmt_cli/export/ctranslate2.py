@@ -23,10 +23,8 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
 
     model, config = trained.model, trained.recipe.model
     if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
-        raise NmtError(
-            f'CTranslate2 does not support model.family = "{config.family}"',
-            "nmt translate uses the torch engine for this model, without an export",
-        )
+        hint = "nmt translate uses the torch engine for this model, without an export"
+        raise NmtError(f'CTranslate2 does not support model.family = "{config.family}"', hint)
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,

@@ -33,10 +33,8 @@ def to_hf(trained: Trained, folder: Path) -> None:
     """
     model, config = trained.model, trained.recipe.model
     if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
-        raise NmtError(
-            f'transformers has no architecture for model.family = "{config.family}"',
-            'only model.family = "transformer" can be exported',
-        )
+        hint = 'only model.family = "transformer" can be exported'
+        raise NmtError(f'transformers has no architecture for model.family = "{config.family}"', hint)
     marian = config.norm == "post"
     if marian and config.positions == "learned":
         problem = 'model.norm = "post" with learned positions and without a norm on the embeddings'

@@ -161,10 +161,8 @@ def _checked_ids(ids: list[int], text: str, trained: Trained, name: str) -> list
         raise NmtError(f"the {name} is empty", 'for example: nmt inspect MODEL "I like the green cat."')
     longest = trained.recipe.model.max_positions
     if 0 < longest < len(ids) + 1:
-        raise NmtError(
-            f"the {name} has {len(ids) + 1:,} pieces with its end mark, but the model reads at most {longest:,}",
-            f"shorten the {name}",
-        )
+        problem = f"{len(ids) + 1:,} pieces with its end mark, but the model reads at most {longest:,}"
+        raise NmtError(f"the {name} has {problem}", f"shorten the {name}")
     return [*ids, EOS]
 
 

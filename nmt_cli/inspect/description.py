@@ -24,7 +24,6 @@ def description(path: Path) -> dict[str, Any]:
     trained = load_model(path)
     parts = parameters_by_part(trained.model)
     vocab = trained.vocab
-    source, target = vocab.sizes
     run = run_of_model(find_model(path).path)
     return {
         "model": asdict(trained.recipe.model),
@@ -36,8 +35,8 @@ def description(path: Path) -> dict[str, Any]:
         "vocabulary": {
             "type": vocab.type,
             "joint": vocab.joint,
-            "source": source,
-            "target": target,
+            "source": vocab.sizes[0],
+            "target": vocab.sizes[1],
             "source_lang": vocab.source_lang,
             "target_lang": vocab.target_lang,
             "normalization": vocab.normalization,

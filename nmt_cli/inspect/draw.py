@@ -131,10 +131,8 @@ def html_page(attention: Attention) -> str:
 def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> RenderableType:
     """The position encoding by its formula, or as the model in the folder `path` has learned it."""
     if recipe.model.learned_positions and not path.is_dir():
-        raise NmtError(
-            "this recipe learns its positions in training, so only a trained model has them",
-            "name a run: nmt inspect RUN --show positions",
-        )
+        problem = "this recipe learns its positions in training, so only a trained model has them"
+        raise NmtError(problem, "name a run: nmt inspect RUN --show positions")
     model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
     with torch.inference_mode():
         table = model.positions(min(40, recipe.model.max_positions))  # (positions,D); 40 fit on one screen

@@ -26,10 +26,9 @@ def load_comet(model: str) -> Any:
             path = model if model.endswith(".ckpt") else download_model(model, local_files_only=True)
             return load_from_checkpoint(path, local_files_only=True)
     except Exception as error:  # the hub, Lightning and YAML raise many types, and one hint answers all of them
-        raise NmtError(
-            f"the COMET weights {model} cannot be loaded: {str(error).splitlines()[0] if str(error) else error!r}",
-            "comet-score --model NAME downloads weights once; --comet-model takes a name or the path of a .ckpt",
-        ) from None
+        problem = str(error).splitlines()[0] if str(error) else repr(error)
+        hint = "comet-score --model NAME downloads weights once; --comet-model takes a name or the path of a .ckpt"
+        raise NmtError(f"the COMET weights {model} cannot be loaded: {problem}", hint) from None
 
 
 def comet_scores(model: Any, model_name: str, texts: Texts) -> tuple[str, dict[str, list[float]]]:

@@ -13,18 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.scoring.metrics import LengthScores, ScoreReport, SentenceScores, SystemScore, WorstLine, WorstLines
+from nmt_cli.scoring.metrics import LengthScores, ScoreReport, SentenceScores, SystemScore, WorstLine
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.text.languages import words_and_marks
 from nmt_cli.text.lines import one_line
 
 _SIGNIFICANT = 0.05
-# Widths in characters.
-_SHORT_NAME = 14
-_NARROWEST_COLUMN = 45  # texts stand side by side if each gets this much
-_WIDEST_COLUMN = 66  # longer lines are hard to read
-_LONGEST_TEXT = 600  # longer texts are cut: they are slow to compare and hard to read
+_LONGEST_TEXT = 600  # characters; longer texts are cut: they are slow to compare and hard to read
 # Style and brackets of differing words. wdiff uses the same brackets.
 _MISSED = ("green", "[-{}-]")  # words of the reference that no translation has
 _WRONG = ("red", "{{+{}+}}")  # words of a translation that the reference does not have
@@ -48,7 +44,11 @@ def draw_report(report: ScoreReport, width: int, colored: bool) -> list[Renderab
     if report.by_length:
         parts.append(draw_lengths(report.by_length))
     if report.worst:
-        parts += _draw_worst(report.worst, width, colored)
+        metric = report.worst.metric
+        missed = _marked("missed", [True], *_MISSED, colored)
+        wrong = _marked("wrong", [True], *_WRONG, colored)
+        parts.append(Text.assemble((f"The worst lines by {metric}", "bold"), "   ", missed, "  ", wrong))
+        parts += [_draw_worst_line(line, metric, width, colored) for line in report.worst.lines]
     parts.append(_draw_signatures(report))
     return [line for part in parts for line in (Text(), part)][1:]  # a blank line between the parts
 
@@ -83,8 +83,7 @@ def _number(metric: str, score: float) -> str:
 
 def _short_names(systems: list[str]) -> dict[str, str]:
     """Names for narrow columns. If two short names would be equal, all names stay whole."""
-    half = _SHORT_NAME // 2
-    short = {name: name if len(name) <= _SHORT_NAME else f"{name[: half - 1]}…{name[-half:]}" for name in systems}
+    short = {name: name if len(name) <= 14 else f"{name[:6]}…{name[-7:]}" for name in systems}
     return short if len(set(short.values())) == len(short) else {name: name for name in systems}
 
 
@@ -140,13 +139,6 @@ def _draw_signatures(report: ScoreReport) -> Text:
     return Text("\n".join(f"{metric:<{width}}  {signature}" for metric, signature in lines), style="dim")
 
 
-def _draw_worst(worst: WorstLines, width: int, colored: bool) -> list[RenderableType]:
-    missed = _marked("missed", [True], *_MISSED, colored)
-    wrong = _marked("wrong", [True], *_WRONG, colored)
-    title = Text.assemble((f"The worst lines by {worst.metric}", "bold"), "   ", missed, "  ", wrong)
-    return [title, *(_draw_worst_line(line, worst.metric, width, colored) for line in worst.lines)]
-
-
 def _draw_worst_line(line: WorstLine, metric: str, width: int, colored: bool) -> RenderableType:
     """The source above; below it the reference and the translations, side by side if the width allows it."""
     names = _short_names(list(line.translations))
@@ -160,7 +152,7 @@ def _draw_worst_line(line: WorstLine, metric: str, width: int, colored: bool) ->
         cells.append((label, _marked(text, compared[system][1], *_WRONG, colored)))
     source = [] if line.source is None else [("source", Text(_cut(line.source)))]
 
-    side_by_side = width >= _NARROWEST_COLUMN * len(cells)
+    side_by_side = width >= 45 * len(cells)
     rows = Table.grid(padding=(0, 2, 0, 0))
     rows.add_column(style="dim", overflow="fold", max_width=width // 3)
     rows.add_column(overflow="fold")
@@ -170,7 +162,8 @@ def _draw_worst_line(line: WorstLine, metric: str, width: int, colored: bool) ->
     if side_by_side:
         columns = Table.grid(padding=(0, 3, 0, 0))
         for _ in cells:
-            columns.add_column(width=min(_WIDEST_COLUMN, width // len(cells) - 3), overflow="fold")
+            # Lines of more than 66 characters are hard to read.
+            columns.add_column(width=min(66, width // len(cells) - 3), overflow="fold")
         columns.add_row(*(Text(label, style="dim") for label, _ in cells))
         columns.add_row(*(marked for _, marked in cells))
         parts.append(columns)
@@ -212,10 +205,8 @@ def _marked(text: str, flags: list[bool], color: str, brackets: str, colored: bo
     for flagged, run in groupby(pieces, key=lambda piece: piece[1]):
         words = "".join(word + space for (word, space), _ in run)
         inner = words.rstrip()
-        drawn.append(
-            brackets.format(inner) if flagged and not colored else inner,
-            style=f"bold {color}" if flagged and colored else "",
-        )
+        shown = brackets.format(inner) if flagged and not colored else inner
+        drawn.append(shown, style=f"bold {color}" if flagged and colored else "")
         drawn.append(words[len(inner) :])
     return drawn
 

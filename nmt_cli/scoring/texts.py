@@ -36,8 +36,7 @@ def read_texts(systems: list[Path], references: list[Path], source: Path | None)
     paths = [*systems, *references, *([source] if source else [])]
     check_stdin_once(paths)
     for group in (systems, references):
-        repeated = [path for path in group if group.count(path) > 1]
-        if repeated:
+        if repeated := [path for path in group if group.count(path) > 1]:
             raise NmtError(f"{repeated[0]} is named twice", "name every file once")
 
     warnings: list[str] = []
@@ -96,12 +95,9 @@ def _check_counts(texts: Texts, source_name: str) -> None:
     if texts.source is not None:
         named.insert(len(texts.references), (source_name, texts.source))
     (first, count), *others = ((name, len(lines)) for name, lines in named)
-    wrong = [f"{name} has {_line_count(other)}" for name, other in others if other != count]
-    if wrong:
-        raise NmtError(
-            f"{', '.join(wrong)}, but {first} has {_line_count(count)}",
-            "line n is compared with line n: every line needs its counterpart, blank ones too",
-        )
+    if wrong := [f"{name} has {_line_count(other)}" for name, other in others if other != count]:
+        hint = "line n is compared with line n: every line needs its counterpart, blank ones too"
+        raise NmtError(f"{', '.join(wrong)}, but {first} has {_line_count(count)}", hint)
     if not count:
         raise NmtError(f"{first} is empty: there is nothing to score", "name files with a sentence on each line")
 

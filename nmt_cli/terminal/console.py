@@ -58,14 +58,8 @@ def stages() -> Iterator[ShowProgress]:
     if not console.is_terminal:
         yield lambda stage, done, total: None
         return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<16}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description:<16}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int) -> None:

@@ -22,7 +22,6 @@ from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
 from nmt_cli.text.vocab import UNK, Vocab
 from nmt_cli.translate.glossary import Term, capitalized
-from nmt_cli.translate.loops import cut_loops
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
 from nmt_cli.translate.results import Output, Translation
@@ -30,6 +29,8 @@ from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_long
 
 ATTEMPTS = 2  # tries to put lost text back: first only the lost spans are taken out of the source, then all spans
+WORD_REPEATS = 4  # a sequence of pieces that contains a letter is a loop from this many times in a row
+OTHER_REPEATS = 16  # a sequence without a letter needs more: 10000 and ..... are no loops
 
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
@@ -80,9 +81,9 @@ class LineTranslator:
             return Translation(row.number, row.text)
         prefix = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
         if UNK in prefix:
+            hint = "remove characters that are not in the model's vocabulary, or leave the line blank"
             raise NmtError(
-                f"the prefix of line {row.number} has characters that the model cannot write: {row.given}",
-                "remove characters that are not in the model's vocabulary, or leave the line blank",
+                f"the prefix of line {row.number} has characters that the model cannot write: {row.given}", hint
             )
         ids, limit = self._encode(text), self.settings.longest_source
         if len(ids) <= limit:
@@ -111,22 +112,14 @@ class LineTranslator:
             # Align the whole line or nothing: where text was put back or copied, the pieces do not give the words.
             is_aligned = all(output.alignment or not output.text for output in outputs)
             words_before = accumulate((len(words_of(output.tokens)) for output in outputs), initial=0)
-            joined.append(
-                Output(
-                    self.join.join(output.text for output in outputs if output.text),
-                    length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0,
-                    logprob,
-                    length,
-                    tuple(piece for output in outputs for piece in output.tokens),
-                    (),  # every part has an end mark, so the log probabilities do not fit the pieces
-                    tuple(
-                        (source, target + shift)
-                        for output, shift in zip(outputs, words_before, strict=False)
-                        for source, target in output.alignment
-                        if is_aligned
-                    ),
-                )
-            )
+            alignment: list[tuple[int, int]] = []
+            for output, shift in zip(outputs, words_before, strict=False):
+                alignment += [(source, target + shift) for source, target in output.alignment if is_aligned]
+            text = self.join.join(output.text for output in outputs if output.text)
+            score = length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
+            tokens = tuple(piece for output in outputs for piece in output.tokens)
+            # Every part has an end mark, so the log probabilities would not fit the pieces.
+            joined.append(Output(text, score, logprob, length, tokens, (), tuple(alignment)))
         return sorted(joined, key=lambda output: -output.score)
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -260,17 +253,10 @@ class LineTranslator:
                 sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
                 weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
                 alignment = tuple((word + words_before, target) for word, target in aligned(weights))
-            outputs.append(
-                Output(
-                    one_line(self.vocab.target.decode(ids)),
-                    hypothesis.score,
-                    hypothesis.logprob,
-                    len(hypothesis.ids) + 1,
-                    tuple(pieces),
-                    hypothesis.token_logprobs if cut is None else (),
-                    alignment,
-                )
-            )
+            text, length = one_line(self.vocab.target.decode(ids)), len(hypothesis.ids) + 1
+            logprobs = hypothesis.token_logprobs if cut is None else ()
+            score, logprob = hypothesis.score, hypothesis.logprob
+            outputs.append(Output(text, score, logprob, length, tuple(pieces), logprobs, alignment))
             if not rank and (cut is not None or not hypothesis.finished):
                 flags.add("unfinished" if cut is None else "loop")
         return outputs, flags
@@ -292,3 +278,37 @@ def attention_of(hypothesis: Hypothesis, source: int) -> np.ndarray:
         return hypothesis.attention[:, : source + 1]  # without the padding of the batch
     positions = np.round(np.linspace(0, source, len(hypothesis.ids) + 1)).astype(int)
     return np.eye(source + 1)[positions]
+
+
+def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int], bool]) -> tuple[int, ...] | None:
+    """The ids without the repeats of loops; None if there is no loop.
+
+    A repetition is a loop only if it is longer than every repetition in the source.
+    """
+    if len(ids) - len(set(ids)) < WORD_REPEATS - 1:
+        return None
+    most_in_source = max(((stop - start) // period for start, stop, period in _find_loops(source, 2)), default=1)
+    kept: list[int] = []
+    done = 0
+    for start, stop, period in _find_loops(ids, WORD_REPEATS):
+        times, contains_word = (stop - start) // period, any(map(is_word, ids[start : start + period]))
+        if times >= max(WORD_REPEATS if contains_word else OTHER_REPEATS, most_in_source + 1):
+            kept += ids[done : start + most_in_source * period]
+            # An incomplete last repeat belongs to the text after the loop, if there is any: n'elle n'elle n'a.
+            done = start + times * period if stop < len(ids) else stop
+    return (*kept, *ids[done:]) if done else None
+
+
+def _find_loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, period) where ids[start:stop] repeats its first `period` ids `least` times or more."""
+    start = 0
+    while start < len(ids):
+        for period in range(1, (len(ids) - start) // least + 1):
+            stop = start + period
+            while stop < len(ids) and ids[stop] == ids[stop - period]:
+                stop += 1
+            if stop - start >= least * period:
+                yield start, stop, period
+                start = stop - 1
+                break
+        start += 1

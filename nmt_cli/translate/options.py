@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypedDict
@@ -13,7 +13,7 @@ from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.store.folders import ModelFolder
 from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once
-from nmt_cli.text.vocab import EOS, UNK, Vocab
+from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
 
 
@@ -63,12 +63,18 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     names = {field.name for field in fields(SearchOptions)}
     changes = {name: value for name, value in options.items() if name in names and value is not None}
     changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
+    forbidden = {UNK}  # the piece of unknown characters is never part of a translation
+    for text in options.get("forbid") or ():
+        pieces = set(model.vocab.encode_target([text])[0]) - {EOS, UNK, model.vocab.target.piece_to_id(SPACE)}
+        if not pieces:
+            raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
+        forbidden |= pieces
     positions = [one.recipe.model.max_positions for one in models if one.recipe.model.max_positions]
     search = replace(
         options_of(model.recipe),
         **changes,  # type: ignore[arg-type]
         max_length=min(positions, default=0),
-        forbidden=_forbidden_pieces(options.get("forbid") or (), model.vocab),
+        forbidden=tuple(sorted(forbidden)),
     )
     if not search.sample and (search.temperature, search.top_k, search.top_p) != (1, 0, 1):
         raise NmtError("--temperature, --top-k and --top-p have an effect only with --sample", "add --sample")
@@ -76,17 +82,6 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     if options.get("align") and isinstance(architecture, Rnn) and architecture.attention == "none":
         raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
     return search
-
-
-def _forbidden_pieces(texts: Iterable[str], vocab: Vocab) -> tuple[int, ...]:
-    """The pieces of these texts, and the piece of unknown characters, which is never part of a translation."""
-    forbidden = {UNK}
-    for text in texts:
-        pieces = set(vocab.encode_target([text])[0]) - {EOS, UNK, vocab.target.piece_to_id(SPACE)}
-        if not pieces:
-            raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
-        forbidden |= pieces
-    return tuple(sorted(forbidden))
 
 
 def check_command(

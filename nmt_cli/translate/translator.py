@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
@@ -83,9 +82,7 @@ class Translator:
     def translate(
         self, lines: Iterable[str], prefix: Iterable[str] = "", **options: Unpack[TranslateOptions]
     ) -> Iterator[Translation]: ...
-    def translate(
-        self, lines: str | Iterable[str], prefix: str | Iterable[str] = "", **options: Unpack[TranslateOptions]
-    ) -> Translation | list[Translation] | Iterator[Translation]:
+    def translate(self, lines: Any, prefix: Any = "", **options: Unpack[TranslateOptions]) -> Any:
         """Translate one line, a list of lines, or any other iterable of lines.
 
         One line gives one Translation, a list gives a list, another iterable gives an iterator: lazily and in order. A
@@ -102,9 +99,7 @@ class Translator:
     def score(
         self, sources: Iterable[str], targets: Iterable[str], *, alpha: float | None = None
     ) -> Iterator[Translation]: ...
-    def score(
-        self, sources: str | Iterable[str], targets: str | Iterable[str], *, alpha: float | None = None
-    ) -> Translation | list[Translation] | Iterator[Translation]:
+    def score(self, sources: Any, targets: Any, *, alpha: float | None = None) -> Any:
         """Score given translations. The result has the same form as that of `translate`."""
         return _like(sources, self.run(_rows(sources, targets), {"alpha": alpha}, score_only=True))
 
@@ -164,9 +159,7 @@ def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[li
     return [list(rows())] if isinstance(lines, str | list) else ([row] for row in rows())
 
 
-def _like(
-    lines: str | Iterable[str], translations: Iterator[Translation]
-) -> Translation | list[Translation] | Iterator[Translation]:
+def _like(lines: str | Iterable[str], translations: Iterator[Translation]) -> Any:
     """One translation for one line, a list for a list, an iterator for any other iterable."""
     if isinstance(lines, str):
         return next(translations)
@@ -208,15 +201,11 @@ class WindowTranslator:
         scored = dict(zip(scorable, results, strict=True))
         translations = []
         for n, row in enumerate(rows):
-            output = Output(one_line(row.given), math.nan, math.nan, len(targets[n]) + 1)
+            figures: tuple[Any, ...] = (math.nan, math.nan, len(targets[n]) + 1)
             if hypothesis := scored.get(n):
-                output = replace(
-                    output,
-                    score=hypothesis.score,
-                    logprob=hypothesis.logprob,
-                    tokens=tuple(self.vocab.target.id_to_piece(list(hypothesis.ids))),
-                    token_logprobs=hypothesis.token_logprobs,
-                )
+                pieces = tuple(self.vocab.target.id_to_piece(list(hypothesis.ids)))
+                figures = (hypothesis.score, hypothesis.logprob, figures[2], pieces, hypothesis.token_logprobs)
+            output = Output(one_line(row.given), *figures)
             translations.append(Translation(row.number, row.text, (output,), () if n in scored else ("unscored",)))
         return translations
 

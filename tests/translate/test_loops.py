@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.store.checkpoint import save_model
-from nmt_cli.translate.loops import cut_loops
+from nmt_cli.translate.line import cut_loops
 
 
 @pytest.mark.parametrize(
