@@ -47,6 +47,7 @@ def export(
     is_export = "config.json" in names and ("model.bin" in names or "source.spm" in names)
     check_overwrite(folder, force, foreign=[] if is_export else names)
 
+    # torch is imported after the checks, so that a mistake is reported at once.
     from nmt_cli.export.ctranslate2 import to_ctranslate2
     from nmt_cli.export.hf import to_hf
     from nmt_cli.store.checkpoint import load_model

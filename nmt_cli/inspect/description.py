@@ -69,9 +69,8 @@ def _figures(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _parameters(about: dict[str, Any]) -> Table:
     total = about["parameters"]
-    table = new_table("", "", "", "", title="Parameters")
+    table = new_table("", "", "", "", title="Parameters", left=(0, 3))
     table.show_header = False
-    table.columns[3].justify = "left"
     for name, count in about["parts"].items():
         table.add_row(name, f"{count:,}", f"{count / total:.0%}", bar(count, total, 14))
     table.add_row("all", f"{total:,}", "", f"{total * 4 / 1e6:,.1f} MB in fp32", style="bold")

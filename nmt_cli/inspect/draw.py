@@ -71,12 +71,11 @@ def _choice(chosen: int | None, count: int, name: str) -> str:
 def _summary(attention: Attention, kind: str, layer: int | None, width: int) -> Table:
     """The shares of attention of each layer, or of each head of one layer."""
     first = "head" if layer else "layer"
-    table = new_table(first, "prev.", "same", "next", "punct.", "bits", title="Where the attention goes")
+    table = new_table(first, "prev.", "same", "next", "punct.", "bits", title="Where the attention goes", left=())
     if width >= _NARROW:
         table.add_column("mostly", header_style="dim")
     else:
         table.padding = (0, 1, 0, 0)
-    table.columns[0].justify = "right"
     figures = {**attention.shares(kind), "bits": attention.entropy[kind]}
     columns = {name: figure[layer - 1] if layer else figure.mean(1) for name, figure in figures.items()}
     bits = columns.pop("bits")

@@ -54,8 +54,7 @@ def draw_report(report: ScoreReport, width: int, colored: bool) -> list[Renderab
 
 
 def _draw_scores(report: ScoreReport) -> Table:
-    table = new_table("metric", "system", "score")
-    table.columns[1].justify = "left"
+    table = new_table("metric", "system", "score", left=(0, 1))
     table.columns[1].overflow = "fold"
     resampled = any(score.mean is not None for score in report.scores)
     if resampled:
@@ -113,9 +112,8 @@ def _draw_sentences(sentences: list[SentenceScores]) -> Text:
 def draw_lengths(lengths: LengthScores) -> Table:
     text = "source" if lengths.measured == "source" else f"reference, {lengths.measured},"
     names = _short_names(list(lengths.bins[0].scores))
-    table = new_table("words", "lines", "system", lengths.metric, "")
+    table = new_table("words", "lines", "system", lengths.metric, "", left=(0, 2, 4))
     table.title = Text(f"{lengths.metric} by length of the {text} in words")
-    table.columns[2].justify = table.columns[4].justify = "left"
     table.columns[2].overflow = "fold"
     table.columns[4].no_wrap, table.columns[4].overflow = True, "crop"
     largest = max(max(part.scores.values()) for part in lengths.bins)
@@ -243,9 +241,8 @@ def report_tsv(report: ScoreReport) -> str:
 
 def _by_line(sentences: list[SentenceScores]) -> Iterator[tuple[Any, ...]]:
     """Yield (line number, system, a score for each metric...)."""
-    systems = list(sentences[0].scores)
-    for line in range(len(sentences[0].scores[systems[0]])):
-        for system in systems:
+    for line in range(max(map(len, sentences[0].scores.values()))):
+        for system in sentences[0].scores:
             yield line + 1, system, *(metric.scores[system][line] for metric in sentences)
 
 

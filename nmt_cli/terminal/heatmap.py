@@ -1,7 +1,4 @@
-"""Draw matrices for `nmt inspect` and `nmt ladder`. A number becomes a character or a background color.
-
-Widths are counted in terminal cells, because a Chinese character or an emoji takes two cells.
-"""
+"""Draw matrices for `nmt inspect` and `nmt ladder`. Widths count terminal cells: a Chinese character takes two."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ _VIRIDIS = ((68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130,
             (110, 206, 88), (181, 222, 43), (253, 231, 37))  # fmt: skip
 
 _WIDEST_COLUMN = 14  # cells; a longer word above a column is cut
-_NARROWEST_COLUMN = 3
 
 
 def ink_of(console: Console, ascii_only: bool, to_file: bool = False) -> Ink:
@@ -39,7 +35,7 @@ def heatmap(weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], wi
     """Draw weights (R,C), none negative. Columns that do not fit into the width follow below."""
     margin = _margin(rows, width)
     room = max(1, width - margin - 1)
-    widths = [min(room, max(_NARROWEST_COLUMN, min(_WIDEST_COLUMN, cell_len(word)))) for word in columns]
+    widths = [min(room, max(3, min(_WIDEST_COLUMN, cell_len(word)))) for word in columns]
     top = float(weights.max(initial=0.0))
     drawn = Text()
     for page in _pages(widths, room):

@@ -1,23 +1,23 @@
-"""Tables without lines: the first column is flush left, the other columns are flush right."""
+"""Tables without lines: columns of text are flush left, columns of numbers are flush right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # rich is imported only when a table is made: worker processes import this module and draw nothing
     from rich.table import Table
 
 
-def new_table(*columns: str, title: str = "") -> Table:
-    """An empty table with these column heads. For a text column, set `columns[n].justify = "left"`."""
+def new_table(*columns: str, title: str = "", left: Sequence[int] = (0,)) -> Table:
+    """An empty table with these column heads. `left`: the columns of text, which are flush left."""
     from rich.table import Table
 
     table = Table(
         box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
     )
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", header_style="dim")
+        table.add_column(column, justify="left" if index in left else "right", header_style="dim")
     return table
 
 

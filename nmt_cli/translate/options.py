@@ -69,11 +69,10 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
         if not pieces:
             raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
         forbidden |= pieces
-    positions = [one.recipe.model.max_positions for one in models if one.recipe.model.max_positions]
     search = replace(
         options_of(model.recipe),
         **changes,  # type: ignore[arg-type]
-        max_length=min(positions, default=0),
+        max_length=min(filter(None, (one.recipe.model.max_positions for one in models)), default=0),  # 0: no limit
         forbidden=tuple(sorted(forbidden)),
     )
     if not search.sample and (search.temperature, search.top_k, search.top_p) != (1, 0, 1):

@@ -69,9 +69,9 @@ class Report:
 
     def finish(self) -> None:
         """Count the flagged lines that no warning named."""
-        for flag in sorted(self.flags.keys() & _WARNINGS.keys()):
-            if self.flags[flag] > _NAMED:
-                more = self.flags[flag] - _NAMED
+        for flag in sorted(_WARNINGS):
+            more = self.flags[flag] - _NAMED
+            if more > 0:
                 say(f"warning: {more:,} more lines were flagged {flag!r}; --format jsonl names them all")
 
     def show_stats(self, began: float, engine: str) -> None:

@@ -74,8 +74,7 @@ class Span:
         """How often a translation contains the wanted text."""
         if not self.number:
             return text.count(self.wanted)
-        digits = _DIGITS.search(self.wanted)
-        assert digits is not None
+        digits = next(_DIGITS.finditer(self.wanted))
         minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if digits.start() else ""
         number = re.compile(rf"{minus}(?<![\d·]){_canonical(digits[0], _THOUSANDS)}(?![\d·])")
         # A space between digits may be part of one number, as in 10 000, or stand between two numbers.
@@ -120,8 +119,7 @@ def protected(text: str, is_known: Callable[[str], bool]) -> list[Span]:
 
 def _number(match: re.Match, others: Sequence[Span]) -> Span:
     """The span of a number, without a sign that is a span of its own."""
-    digits = _DIGITS.search(match.string, match.start())
-    assert digits is not None
+    digits = next(_DIGITS.finditer(match.string, match.start()))
     stop = min((span.start for span in others if digits.end() <= span.start < match.end()), default=match.end())
     wanted = match.string[match.start() : stop].rstrip()
     return Span(match.start(), match.start() + len(wanted), wanted, number=True)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import Hypothesis, Request
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
@@ -174,18 +173,16 @@ class WindowTranslator:
         self.lines = LineTranslator(vocab, settings)
 
     def translate(self, rows: Sequence[Row]) -> list[Translation]:
-        program = together([self.lines.line(row) for row in rows])
+        program, search = together([self.lines.line(row) for row in rows]), self.settings.search
         try:
             requests = next(program)
             while True:
-                requests = program.send(self._search(requests))
+                # Engines compute attention for a whole batch or not at all.
+                keys = [(request.attention, len(request.source) + 1) for request in requests]
+                answers = self._run(requests, keys, lambda batches: self.workers.translate(batches, search))
+                requests = program.send(answers)
         except StopIteration as stop:
             return stop.value
-
-    def _search(self, requests: list[Request]) -> list[list[Hypothesis]]:
-        # Engines compute attention for a whole batch or not at all.
-        keys = [(request.attention, len(request.source) + 1) for request in requests]
-        return self._run(requests, keys, lambda batches: self.workers.translate(batches, self.settings.search))
 
     def score(self, rows: Sequence[Row]) -> list[Translation]:
         """The log probability of each given translation. A pair that is too long for the engine has the score nan."""
