@@ -105,8 +105,11 @@ def main() -> NoReturn:
         code = _print_error(f"{path}{os.strerror(error.errno)}", _OS_HINTS.get(error.errno, ""))
     except _UsageError as error:
         context = getattr(error, "ctx", None)
-        command = context.command_path if context else "nmt"
-        code = _print_error(error.format_message(), f"{command} --help shows the options")  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        hint = f"{context.command_path if context else 'nmt'} --help shows the options"
+        if message.endswith("is not readable."):  # Typer checks the permissions of files that options name
+            message, hint = f"{message[:-1]}: {os.strerror(errno.EACCES)}", _OS_HINTS[errno.EACCES]
+        code = _print_error(message, hint)
     _exit(code)
 
 

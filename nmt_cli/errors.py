@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class NmtError(Exception):
     """An error that is not a bug: wrong input, a damaged file, a full disk. cli.main prints it and exits with 1."""
@@ -10,3 +12,13 @@ class NmtError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def raise_if_denied(path: Path) -> None:
+    """Raise PermissionError if permissions hide whether `path` exists. Since Python 3.14, is_file() is False then."""
+    try:
+        path.stat()
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # there is no such file
+        pass

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,7 +48,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        mode = stat.S_IMODE(temporary.stat().st_mode)  # 0777 without the bits of the umask
         for path in sorted(temporary.rglob("*")):
+            path.chmod(mode if path.is_dir() else mode & 0o666)  # safetensors and copied files ignore the umask
             sync(path)
         sync(temporary)
         old = folder.with_name(f".{folder.name}.old")
@@ -144,6 +147,8 @@ def read_json(path: Path, owner: str) -> dict[str, Any]:
     hint = "the file is damaged, or was not written by nmt"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
     except (ValueError, OSError) as error:
         raise NmtError(f"{owner} {path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):

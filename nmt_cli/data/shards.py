@@ -55,8 +55,8 @@ class Shard:
         try:
             self.offsets = _map(folder / f"{name}.offsets", np.dtype("<u8"))
             self.ids = _map(folder / f"{name}.ids", ids_type(vocab_size))
-        except OSError as error:
-            raise NmtError(f"cannot read {error.filename}: {error.strerror}", "prepare the data again") from None
+        except FileNotFoundError as error:
+            raise NmtError(f"there is no file {error.filename}", "prepare the data again") from None
         if not len(self.offsets) or self.offsets[-1] != len(self.ids):
             message = f"{folder / name}.ids and .offsets do not match: the files are damaged"
             raise NmtError(message, "prepare the data again")

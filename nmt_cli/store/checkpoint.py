@@ -116,7 +116,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
+        path.open("rb").close()  # safetensors would report a file that must not be read as missing
         return load_file(path)
+    except PermissionError:
+        raise
     except FileNotFoundError:
         raise NmtError(f"{path} is missing", "the folder is incomplete; name another checkpoint or run") from None
     except (SafetensorError, OSError, ValueError) as error:

@@ -18,7 +18,7 @@ from typing import get_args
 
 import sentencepiece
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.lines import Normalization, normalize, write_text
 
@@ -136,6 +136,7 @@ def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, setti
 def find_vocab(path: Path) -> Path:
     """Find the vocabulary folder of a run, a model or prepared data. `path` may also be the vocabulary itself."""
     for folder in (path, path / "vocab", path / "model" / "vocab"):
+        raise_if_denied(folder / "vocab.json")
         if (folder / "vocab.json").is_file():
             return folder
     raise NmtError(f"there is no vocabulary in {path}", "name a run, a model or a folder of prepared data")

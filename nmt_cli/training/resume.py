@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe, recipe_tables
 from nmt_cli.recipe.schema import Recipe
@@ -21,6 +21,7 @@ _PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "
 def data_fingerprint(recipe: Recipe) -> str:
     """The fingerprint of the prepared data. Missing data are an error."""
     meta = recipe.prepared_folder / "meta.json"
+    raise_if_denied(meta)
     if not meta.is_file():
         raise NmtError(
             f"there are no prepared data in {recipe.prepared_folder}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -62,6 +63,17 @@ class Forked:
         self.server.wait()
 
 
+def obey_file_modes() -> None:
+    """Make root obey the modes of its own files, as other users do: drop CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+    if sys.platform == "linux" and os.geteuid() == 0:
+        libc = ctypes.CDLL(None)
+        header, capabilities = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+        assert libc.capget(header, capabilities) == 0
+        capabilities[0] &= ~0b110  # effective
+        capabilities[1] &= ~0b110  # permitted
+        assert libc.capset(header, capabilities) == 0
+
+
 def serve() -> bool:
     """Answer requests. Return True in a forked child, which runs the command, and False at the end of the input."""
 
@@ -74,6 +86,7 @@ def serve() -> bool:
     import nmt_cli.training.session
     import nmt_cli.translate.translator  # noqa: F401
 
+    obey_file_modes()
     gc.freeze()  # the children's collectors skip these objects, so their memory stays shared
     for line in sys.stdin:
         request = json.loads(line)
