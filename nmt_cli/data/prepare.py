@@ -122,7 +122,7 @@ def prepare_recipe(
     out: PathLike | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """The recipe with the options of `nmt prepare` applied. Without a recipe, files and `out` must be named.
+    """The recipe with the options of `nmt prepare` applied. Named training files need `out`.
 
     `files` has the source, target and TSV files of each split.
     """
@@ -130,14 +130,13 @@ def prepare_recipe(
     if recipe is None and not options["data.train"]:
         hint = "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR"
         raise NmtError("neither a recipe nor training files are named", hint)
-    if recipe is None and out is None:
+    if options["data.train"] and out is None and "data.prepared" not in (set or {}):
         hint = "for example --out data/en-de"
-        raise NmtError("without a recipe, --out must name the folder of the prepared data", hint)
+        raise NmtError("--out must name the folder of the prepared data of these files", hint)
     options |= {
         "data.source_lang": languages[0] or _language(files["train"][0]),
         "data.target_lang": languages[1] or _language(files["train"][1]),
         "data.prepared": str(out) if out else None,
-        "data.folder": "." if options["data.train"] else None,  # paths of options are relative to the current folder
         "vocab.size": vocab_size,
     }
     given = {key: value for key, value in options.items() if value not in (None, [])}

@@ -14,13 +14,18 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+_SET = Path("--set")
+_CORPORA = ("data.train", "data.valid", "data.test")
+# A recipe or a command line that names its own training files takes none of these keys from another recipe.
+_BELONG_TO_TRAINING_FILES = {*_CORPORA, "data.folder", "data.prepared", "train.out"}
 
 
 def shipped_folder() -> Path:
@@ -36,6 +41,7 @@ def shipped_recipes() -> dict[str, Path]:
 def find_recipe(name: str) -> Path:
     """Find a recipe: a file, a folder with a recipe.toml (prepared data or a run), or the name of a shipped recipe."""
     path = Path(name)
+    raise_if_denied(path / "recipe.toml")
     if (path / "recipe.toml").is_file():
         return path / "recipe.toml"
     if path.is_file():
@@ -63,15 +69,22 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     values: dict[str, Any] = {}
     origins: dict[str, Path] = {}  # the file that set each key
     folders: dict[str, Path] = {}  # where relative paths start; for an override, the current folder
-    for origin, table in [*(_chain(path, ()) if path is not None else ()), (Path("--set"), dict(overrides or {}))]:
+    for origin, table in [*(_chain(path, ()) if path is not None else ()), (_SET, dict(overrides or {}))]:
         layer = dict(_flat(table, ""))
+        # The run of another recipe file is never used: a second experiment would be written into it.
+        dropped = {"train.out"} if origin != _SET else set()
         # A layer with another family replaces all of [model]: the new family does not have most of the old keys.
         if _family({**values, **layer}) != _family(values):
-            for old in [name for name in values if name.startswith("model.")]:
-                del values[old], origins[old]
+            dropped |= {name for name in values if name.startswith("model.")}
+        if "data.train" in layer:
+            dropped |= _BELONG_TO_TRAINING_FILES
+        for name in dropped & values.keys():
+            del values[name], origins[name]
         values.update(layer)
         origins.update(dict.fromkeys(layer, origin))
         folders.update(dict.fromkeys(layer, _folder_of(origin)))
+        if isinstance(layer.get("data.folder"), str):  # moves the corpora of this layer and of all layers before it
+            folders.update(dict.fromkeys(_CORPORA, _path_from(_folder_of(origin), layer["data.folder"])))
 
     family = _family(values)
     if family not in FAMILIES:
@@ -89,11 +102,8 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         for key in keys[name]:
             if key.name not in values:
                 continue
-            folder = folders[key.name]
-            if Corpus in get_args(key.type) and isinstance(values.get("data.folder"), str):
-                folder = folders["data.folder"] / values["data.folder"]
             try:
-                converted[key.name] = _convert(values[key.name], key, folder)
+                converted[key.name] = _convert(values[key.name], key, folders[key.name])
             except ValueError as error:
                 problems.append((key.name, str(error)))
         built[name] = _build(kind, name, converted)
@@ -109,7 +119,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         several = f"{f'recipe {path}' if path else 'the settings'}: {len(lines)} problems{listed}"
         hint = "nmt recipes --keys lists every key with its range and default"
         raise NmtError(several if len(lines) > 1 else lines[0], hint)
-    return _place(recipe, path, out_is_override="train.out" in layer)
+    return _place(recipe, path, may_be_run=not {"train.out", "data.train"} & layer.keys())
 
 
 def _family(values: dict[str, Any]) -> str:
@@ -136,7 +146,7 @@ def _folder_of(path: Path) -> Path:
     return Path() if path.resolve().parent == shipped_folder().resolve() else path.parent
 
 
-def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
+def _place(recipe: Recipe, path: Path | None, may_be_run: bool) -> Recipe:
     """Give the two folders of an experiment their defaults: data/NAME and runs/NAME, beside the recipe file.
 
     For a shipped recipe, and for a recipe.toml that nmt wrote, both are in the current folder.
@@ -145,7 +155,7 @@ def _place(recipe: Recipe, path: Path | None, out_is_override: bool) -> Recipe:
     here = Path()
     if path is not None and path.name != "recipe.toml":
         here = _folder_of(path)
-    elif path is not None and not out_is_override and (path.parent / "checkpoints").is_dir():
+    elif path is not None and may_be_run and (path.parent / "checkpoints").is_dir():
         # The recipe of a run: the run is where its recipe is, even if the user has moved or renamed its folder.
         return replace(recipe, train=replace(train, out=path.parent))
     prepared, run = data.prepared or here / "data" / recipe.name, train.out or here / "runs" / recipe.name
@@ -164,10 +174,13 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
         raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
+        if path.suffix != ".toml":
+            prepare = f"nmt prepare --source {path} --target TRANSLATIONS --out FOLDER"
+            raise NmtError(f"{path} is not a recipe", f"if it is training text, prepare it first: {prepare}") from None
+        if isinstance(error, UnicodeDecodeError):
+            raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
         raise NmtError(f"{path} is not valid TOML: {error}", "write strings in quotes, and tables as [train]") from None
-    except UnicodeDecodeError as error:
-        raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
     except OSError as error:
         raise NmtError(f"cannot read {path}: {error.strerror}", "check the permissions of the file") from None
     base = table.pop("extends", None)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Recipe
@@ -108,12 +108,15 @@ def find_model(path: Path) -> ModelFiles:
     """The model in a run, or in a model folder itself."""
     run = RunFolder(path)
     for files in (ModelFiles(run.model), ModelFiles(path)):
+        raise_if_denied(files.weights)
         if files.weights.is_file() and files.vocab.is_dir():
             return files
     if not path.exists():
         raise NmtError(f"there is no model {path}", "name the folder of a run, or its model/")
     if run.checkpoints.is_dir():
         raise NmtError(f"{path} has no model yet: the first validation writes it", "wait, or train longer")
+    if (path / "meta.json").is_file() and (path / "train.source.ids").is_file():
+        raise NmtError(f"{path} holds prepared data, not a model", f"train it first: nmt train {path}")
     raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
 
 

@@ -32,6 +32,12 @@ def test_unknown_recipe_is_a_user_error(nmt):
     assert_user_error(nmt("recipes", "none-such"), "there is no recipe none-such")
 
 
+@pytest.mark.parametrize("options", [("translate",), ("inspect",), ("export", "--to", "hf", "--out", "out")])
+def test_prepared_data_are_not_a_model(nmt_in, prepared, options):
+    result = nmt_in(prepared, *options, "data")
+    assert_user_error(result, "data holds prepared data, not a model", "train it first: nmt train data")
+
+
 # rich would remove [bold], raise an error at [/x], and draw :smile: as an emoji.
 MARKUP = ":smile:[bold]a[/x]"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from support.prepared import meta, shards
@@ -140,6 +141,22 @@ def test_several_corpora_compressed_and_from_standard_input(nmt, write, tmp_path
     vocab = load_vocab(tmp_path / "out/vocab")
     expected = [line for part in (a, c, b) for line in part[1].splitlines()]
     assert vocab.decode_target([target for _, target in shards(tmp_path / "out")]) == expected
+
+
+def test_the_first_example_of_the_recipe_page_prepares_its_own_files(nmt, write, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/recipe.md").read_text(encoding="utf-8")
+    write("exp/my.toml", page.split("```toml\n")[1].split("```")[0])
+    for name, text in zip(("corpus.en", "corpus.de"), corpus(300, 1000), strict=True):
+        write(f"exp/{name}", text)
+    write("exp/dev.tsv", "five zero.\tfünf null.\n")
+    result = nmt("prepare", "exp/my.toml", "--set", "vocab.size=60")
+    assert result.code == 0, result.err
+    inputs = meta(tmp_path / "exp/data/my")["inputs"]
+    assert {split: [given["lines"] for given in corpora] for split, corpora in inputs.items()} == {
+        "train": [300],
+        "valid": [1],
+        "test": [],
+    }
 
 
 def test_a_recipe_file_has_its_data_folder_beside_it(nmt, write, small, tmp_path):

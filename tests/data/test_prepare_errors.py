@@ -122,6 +122,8 @@ MISTAKES = [
     (("--source", "a.en", "--target", "a.de", "--out", "x", "--vocab-size", "many"), "--vocab-size"),
     (("--nonsense",), "--nonsense"),
     (("broken.toml",), "not valid TOML"),
+    (("a.en",), "prepare it first: nmt prepare --source a.en --target"),
+    (("cut.gz",), "prepare it first: nmt prepare --source cut.gz --target"),
 ]
 
 

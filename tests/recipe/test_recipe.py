@@ -173,6 +173,51 @@ def test_a_recipe_overrides_the_recipe_it_extends(write):
     assert recipe.run_folder == path.parent / "runs/x"
 
 
+PARENT = """
+[data]
+source_lang = "en"
+folder = "corpora"
+train = ["a.en", "a.de"]
+valid = "v.tsv"
+test = "t.tsv"
+prepared = "old-data"
+[train]
+out = "old-run"
+seed = 3
+"""
+
+
+def test_own_training_files_inherit_no_corpora_and_no_folders(write, tmp_path):
+    write("base/base.toml", PARENT)
+    child = 'extends = "../base/base.toml"\n[data]\n'
+    own = load_recipe(write("exp/x.toml", child + 'train = ["b.en", "b.de"]\n'))
+    assert own.data.corpora() == {
+        "train": (Corpus(tmp_path / "exp/b.en", tmp_path / "exp/b.de"),),
+        "valid": (),
+        "test": (),
+    }
+    assert (own.prepared_folder, own.run_folder) == (tmp_path / "exp/data/x", tmp_path / "exp/runs/x")
+    assert (own.train.seed, own.data.source_lang) == (3, "en")  # other settings are inherited
+    # A child without training files keeps the data of its parent, but not the run.
+    same = load_recipe(write("exp/y.toml", child + 'valid = "w.tsv"\n'))
+    assert same.data.corpora() == {
+        "train": (Corpus(tmp_path / "base/corpora/a.en", tmp_path / "base/corpora/a.de"),),
+        "valid": (Corpus(tmp_path / "exp/w.tsv"),),  # not in the data.folder of the parent
+        "test": (Corpus(tmp_path / "base/corpora/t.tsv"),),
+    }
+    assert (same.prepared_folder, same.run_folder) == (tmp_path / "base/old-data", tmp_path / "exp/runs/y")
+    # A command line that names training files is a new experiment, too.
+    new = load_recipe(tmp_path / "base/base.toml", {"data.train": ["c.en", "c.de"], "data.prepared": "new"})
+    assert new.data.corpora() == {"train": (Corpus(Path("c.en"), Path("c.de")),), "valid": (), "test": ()}
+    assert (new.prepared_folder, new.run_folder) == (Path("new"), tmp_path / "base/runs/base")
+
+
+def test_the_data_folder_of_a_child_moves_the_corpora_of_its_parent(write, tmp_path):
+    write("base/base.toml", PARENT)
+    recipe = load_recipe(write("x.toml", 'extends = "base/base.toml"\n[data]\nfolder = "moved"\n'))
+    assert recipe.data.valid == (Corpus(tmp_path / "moved/v.tsv"),)
+
+
 def test_extends_finds_shipped_recipes(write):
     assert load_recipe(write("x.toml", 'extends = "demo"\n')).data.target_lang == "fr"
 

@@ -1,12 +1,15 @@
-"""nmt train --from RUN."""
+"""New data for a trained run: nmt prepare RUN, then nmt train --from RUN."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from support.checks import assert_user_error
+from support.prepared import meta
 from support.toy_corpus import corpus
 from support.toy_runs import sets
 
@@ -65,3 +68,41 @@ def test_the_commands_of_the_docs_fine_tune(nmt, toy, tmp_path):
     shutil.rmtree(tmp_path / "old")  # a run does not need the run that it started from
     result = nmt(*tune, *sets("train.steps=15"))
     assert result.code == 0 and "continuing from step 10" in result.err, result.err
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def run(nmt, toy, prepared, tmp_path):
+    """runs/old, trained on data/old; and b.en and b.de, 200 other pairs."""
+    shutil.copytree(prepared / "data", tmp_path / "data/old")
+    for name, text in zip(("b.en", "b.de"), corpus(200, 7000), strict=True):
+        (tmp_path / name).write_text(text)
+    result = nmt("train", toy, "--out", "runs/old", *sets("data.prepared=data/old", "train.steps=2"))
+    assert result.code == 0, result.err
+    return tmp_path / "runs/old"
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["plain", "force"])
+@pytest.mark.parametrize("data_exist", [True, False])
+def test_prepare_with_the_recipe_of_a_run_writes_only_to_out(nmt, run, tmp_path, data_exist, force):
+    if not data_exist:
+        (tmp_path / "data/old").rename(tmp_path / "moved")
+    before = contents(tmp_path)
+    new = ("prepare", "runs/old/recipe.toml", "--source", "b.en", "--target", "b.de", *sets("vocab.reuse=runs/old"))
+    assert_user_error(nmt(*new, *force), "--out must name the folder")
+    assert contents(tmp_path) == before
+    for out in (("--out", "data/new"), sets("data.prepared=data/set")):
+        result = nmt(*new, *out, *force)
+        assert result.code == 0, result.err
+    after = contents(tmp_path)
+    assert {path: after[path] for path in before} == before
+    written = {path.relative_to(tmp_path).parts[:2] for path in after.keys() - before}
+    assert written == {("data", "new"), ("data", "set")}
+    # Neither the training pairs nor the validation pairs of the run are in the new data.
+    inputs = meta(tmp_path / "data/new")["inputs"]
+    assert ([corpus["lines"] for corpus in inputs["train"]], inputs["valid"], inputs["test"]) == ([200], [], [])
+    assert meta(tmp_path / "data/new")["report"]["held_out"] == 20
+    assert "# run    runs/new   new" in nmt("train", "data/new", "--dry-run").text

@@ -109,6 +109,7 @@ def test_two_vocabularies_of_one_size_are_not_tied(nmt, toy, tmp_path, prepared)
 
 MISTAKES = [
     (["none-such"], "there is no recipe none-such"),
+    (["text.en"], "prepare it first: nmt prepare --source text.en --target"),
     (["toy.toml", *sets("train.stpes=5")], "did you mean train.steps?"),
     (["toy.toml", *sets("data.prepared=nowhere")], "there are no prepared data in nowhere"),
     (["toy.toml", *sets("train.device=cuda")], "this machine has no device cuda"),
@@ -125,6 +126,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("options", "message"), MISTAKES)
 def test_mistakes_are_user_errors(nmt, toy, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "text.en").write_text("I like cats.\n")
     hidden = {}
     if "TensorBoard" in message:
         (tmp_path / "tensorboard.py").write_text("raise ImportError")  # as if it were not installed
