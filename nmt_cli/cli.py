@@ -15,14 +15,39 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from nmt_cli import __version__
-from nmt_cli.commands import demo, export, inspect, ladder, prepare, recipes, score, train, translate
+from nmt_cli.commands import compare, demo, export, inspect, ladder, prepare, recipes, score, train, translate
 from nmt_cli.errors import NmtError
 
 
+def _without_types(params: list[Any]) -> list[Any]:
+    """Parameters for --help. Typer would show <bool> beside a switch, and <str> beside an argument."""
+    for param in params:
+        if param.param_type_name == "argument" or param.is_flag:
+            param.display_type_rich = lambda ctx: ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]  # RECIPE, not {RECIPE}
+
+
 class _Commands(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`nmt` and `nmt help` are `nmt --help`, and `nmt help VERB` is `nmt VERB --help`."""
+        if args[:1] in ([], ["help"]):
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Group the commands in the plain help of narrow terminals as in rich's help, and show whole sentences."""
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -37,16 +62,16 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="nmt",
     cls=_Commands,
-    help="Neural machine translation on the command line.",
+    help="Neural machine translation on the command line.\n\nnmt help COMMAND shows the options of a command.",
     pretty_exceptions_enable=False,
     # On narrow terminals rich's tables cut off long options, so the help is plain there.
     rich_markup_mode="rich" if shutil.get_terminal_size().columns >= 80 else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
-    app.command(command.__name__)(command)
-for more in (recipes.recipes, demo.demo, export.export, ladder.ladder):
-    app.command(more.__name__, rich_help_panel="More commands")(more)
+    app.command(command.__name__, cls=_Command)(command)
+for more in (compare.compare, recipes.recipes, demo.demo, export.export, ladder.ladder):
+    app.command(more.__name__, cls=_Command, rich_help_panel="More commands")(more)
 
 
 def _version(requested: bool) -> None:
@@ -86,7 +111,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _exit_on_signal)
     _prepare_streams()
     try:
-        code = app(sys.argv[1:] or ["--help"], prog_name="nmt", standalone_mode=False) or 0
+        code = app(sys.argv[1:], prog_name="nmt", standalone_mode=False) or 0
         sys.stdout.flush()  # here a full disk can still be reported
     except NmtError as error:
         code = _print_error(error.message, error.hint)

@@ -24,7 +24,7 @@ from nmt_cli.text.lines import write_text
 _INTRODUCTION = """# Commands and options
 
 `make docs` writes this page from the declarations of the commands. `nmt COMMAND --help` prints the same.
-`nmt --install-completion` installs completion of commands and options for bash, zsh, fish or PowerShell.
+`nmt --install-completion` completes commands, options and shipped recipes in bash, zsh, fish and PowerShell.
 """
 _TYPES = {Path: "path", str: "text", int: "integer", float: "number"}
 

@@ -11,7 +11,9 @@ from typer import Argument
 from nmt_cli.commands.options import Force
 
 
-def demo(out: Annotated[Path, Argument(help="Folder for the files.")] = Path("demo"), force: Force = False) -> None:
+def demo(
+    out: Annotated[Path, Argument(metavar="FOLDER", help="Folder for the files.")] = Path("demo"), force: Force = False
+) -> None:
     """Write a small English-French corpus, made by a grammar, for a first try of nmt.
 
     The shipped recipe "demo" reads these files: nmt demo, nmt prepare demo, nmt train demo.

@@ -12,12 +12,15 @@ from nmt_cli.errors import NmtError
 
 
 def export(
-    model: Annotated[Path, Argument(help="The folder of a run or of a model.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="The folder of a run or of a model.")],
     to: Annotated[Literal["ctranslate2", "hf"], Option(help="The format. hf: Hugging Face's transformers.")],
     out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder to write. Default for ctranslate2: inside MODEL.")
+        Path | None,
+        Option("--out", "-o", metavar="FOLDER", help="Folder to write. Default for ctranslate2: inside MODEL."),
     ] = None,
-    type: Annotated[str, Option(help="Type of ctranslate2's weights: float32, int8, int16, float16 ...")] = "float32",
+    type: Annotated[
+        str, Option(metavar="TYPE", help="Type of ctranslate2's weights: float32, int8, int16, float16 ...")
+    ] = "float32",
     force: Force = False,
 ) -> None:
     """Convert a model for the ctranslate2 engine of nmt translate, or for Hugging Face's transformers.
@@ -41,7 +44,7 @@ def export(
         types = ", ".join(CTRANSLATE2_TYPES)
         raise NmtError(f"--type {type} is not one of {types}", "float32 is exact, int8 is smallest")
     elif not find_spec("ctranslate2"):
-        raise NmtError("CTranslate2 is not installed", "pip install 'nmt-cli[fast]'")
+        raise NmtError("CTranslate2 is not installed", "pip install ctranslate2")
     folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     is_export = "config.json" in names and ("model.bin" in names or "source.spm" in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,7 +40,10 @@ def inspect(
     ] = None,
     show: Annotated[
         Literal["model", "attention", "heads", "beam", "positions", "schedule"] | None,
-        Option(help="What to show. Default: attention with TEXT, model without."),
+        Option(
+            metavar="VIEW",
+            help="model, attention, heads, beam, positions or schedule. Default: attention with TEXT, else model.",
+        ),
     ] = None,
     form: Annotated[
         Literal["text", "json", "html", "align"],
@@ -49,18 +53,20 @@ def inspect(
         Path | None, Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
     ] = None,
     force: Force = False,
-    target: Annotated[str | None, Option(help="Show this translation instead of the model's own.")] = None,
+    target: Annotated[
+        str | None, Option(metavar="TEXT", help="Show this translation instead of the model's own.")
+    ] = None,
     kind: Annotated[
         Literal["cross", "encoder", "decoder"] | None,
         Option(help="Attention from target to source (cross, the default), within the source, or the target."),
     ] = None,
     layer: Annotated[
-        int | None, Option(help="Layer, from 1. Default: the mean of all; the last one for heads.")
+        int | None, Option(metavar="N", help="Layer, from 1. Default: the mean of all; the last one for heads.")
     ] = None,
-    head: Annotated[int | None, Option(help="Attention head, from 1. Default: the mean of all.")] = None,
+    head: Annotated[int | None, Option(metavar="N", help="Attention head, from 1. Default: the mean of all.")] = None,
     pieces: Annotated[bool, Option("--pieces", help="Show the pieces of the vocabulary, not words.")] = False,
     special: Annotated[bool, Option("--special", help="Show the special tokens <s> and </s> too.")] = False,
-    beam_size: Annotated[int | None, Option(min=1, help="Beam size. Default: the recipe's.")] = None,
+    beam_size: Annotated[int | None, Option(min=1, metavar="N", help="Beam size. Default: the recipe's.")] = None,
     ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
 ) -> None:
@@ -77,6 +83,7 @@ def inspect(
     nmt inspect MODEL "I like cats." --format html --out page.html
     nmt inspect RECIPE --show schedule              the learning rate
     """
+    _refuse_folder(model, text)
     view = show or ("model" if text is None else "attention")
     _check_options(
         view,
@@ -167,6 +174,15 @@ def _check_options(view: str, form: str, options: dict[str, object]) -> None:
             raise NmtError(f"{name} does not apply to --format {form}", hint)
     if view in _VIEWS["TEXT"] and not options["TEXT"]:
         raise NmtError(f"--show {view} needs a sentence", f'nmt inspect MODEL "I like the green cat." --show {view}')
+
+
+def _refuse_folder(model: str, text: str | None) -> None:
+    """A user who names a second run wants to compare two runs."""
+    with suppress(OSError):  # a sentence can be too long for a path
+        if text and (Path(text) / "recipe.toml").is_file():
+            raise NmtError(
+                f"{text} is a folder of nmt, not a sentence", f"nmt compare {model} {text} compares two runs"
+            )
 
 
 def _sentence(text: str) -> str:

@@ -17,13 +17,20 @@ def ladder(
         str, Argument(metavar="DATA", help="A recipe or a folder of prepared data: all rungs train on it.")
     ] = "demo",
     rungs: Annotated[
-        str, Option(help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md.")
+        str,
+        Option(
+            metavar="RECIPES", help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md."
+        ),
     ] = "",
-    out: Annotated[Path, Option("--out", "-o", help="Folder for the runs, one for each rung.")] = Path("ladder"),
-    minutes: Annotated[float | None, Option(min=0, help="Training time of each rung. Default: 1.")] = None,
-    flops: Annotated[float | None, Option(min=0, help="FLOPs of each rung, instead of --minutes.")] = None,
-    lines: Annotated[int, Option(min=0, help="Translate this many test lines. 0: all.")] = 0,
-    sentence: Annotated[str, Option(help="Draw the attention of this sentence.")] = "I like the green cat.",
+    out: Annotated[
+        Path, Option("--out", "-o", metavar="FOLDER", help="Folder for the runs, one for each rung.")
+    ] = Path("ladder"),
+    minutes: Annotated[float | None, Option(min=0, metavar="M", help="Training time of each rung. Default: 1.")] = None,
+    flops: Annotated[float | None, Option(min=0, metavar="N", help="FLOPs of each rung, instead of --minutes.")] = None,
+    lines: Annotated[int, Option(min=0, metavar="N", help="Translate this many test lines. 0: all.")] = 0,
+    sentence: Annotated[
+        str, Option(metavar="TEXT", help="Draw the attention of this sentence.")
+    ] = "I like the green cat.",
     ascii_only: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     overrides: Overrides = None,
     force: Force = False,
@@ -40,7 +47,7 @@ def ladder(
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
     """
     from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
-    from nmt_cli.recipe.help import first_comment
+    from nmt_cli.recipe.help import comments
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
     from nmt_cli.terminal.console import messages, output, say, stages
     from nmt_cli.terminal.heatmap import ink_of
@@ -66,7 +73,7 @@ def ladder(
         raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
 
     for number, (name, recipe) in enumerate(zip(names, recipes, strict=True), 1):
-        heading = f"\nrung {number} of {len(names)}, {recipe.name}: {first_comment(find_recipe(name))}"
+        heading = f"\nrung {number} of {len(names)}, {recipe.name}: {comments(find_recipe(name))[0]}"
         messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal itself would wrap inside words
         with TrainingScreen(recipe, summarize=False) as screen:
             result = train(recipe, force=force, watch=screen.watch)

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from nmt_cli.commands.options import DryRun, Force, Overrides
+from nmt_cli.commands.options import DryRun, Force, Overrides, shipped_names
 
 _Files = list[Path] | None
+_file = partial(Option, metavar="FILE")
 
 
 def prepare(
     recipe: Annotated[
-        str | None, Argument(help="A TOML file or a shipped recipe. Or name files with the options below.")
+        str | None,
+        Argument(
+            metavar="RECIPE",
+            help="A TOML file or a shipped recipe. Or name files with the options below.",
+            autocompletion=shipped_names,
+        ),
     ] = None,
-    source: Annotated[_Files, Option(help="Training text in the source language. May be repeated.")] = None,
-    target: Annotated[_Files, Option(help="Translations of --source, line by line.")] = None,
-    tsv: Annotated[_Files, Option(help="Training text as TSV, source and target. May be repeated.")] = None,
-    valid_source: Annotated[_Files, Option(help="Validation text. Default: held-out training pairs.")] = None,
-    valid_target: Annotated[_Files, Option(help="Translations of --valid-source.")] = None,
-    valid_tsv: Annotated[_Files, Option(help="Validation text in two columns.")] = None,
+    source: Annotated[_Files, _file(help="Training text in the source language. May be repeated.")] = None,
+    target: Annotated[_Files, _file(help="Translations of --source, line by line.")] = None,
+    tsv: Annotated[_Files, _file(help="Training text as TSV, source and target. May be repeated.")] = None,
+    valid_source: Annotated[_Files, _file(help="Validation text. Default: held-out training pairs.")] = None,
+    valid_target: Annotated[_Files, _file(help="Translations of --valid-source.")] = None,
+    valid_tsv: Annotated[_Files, _file(help="Validation text in two columns.")] = None,
     test_source: Annotated[
-        _Files, Option(help="Test text. Training pairs that are also in the test text are dropped.")
+        _Files, _file(help="Test text. Training pairs that are also in the test text are dropped.")
     ] = None,
-    test_target: Annotated[_Files, Option(help="Translations of --test-source.")] = None,
-    test_tsv: Annotated[_Files, Option(help="Test text in two columns.")] = None,
+    test_target: Annotated[_Files, _file(help="Translations of --test-source.")] = None,
+    test_tsv: Annotated[_Files, _file(help="Test text in two columns.")] = None,
     source_lang: Annotated[
-        str | None, Option(help="Language code of the source, such as en. Default: the ending of the file name.")
+        str | None,
+        Option(metavar="CODE", help="Language code of the source, such as en. Default: the ending of the file name."),
     ] = None,
-    target_lang: Annotated[str | None, Option(help="Language code of the target, such as de.")] = None,
-    vocab_size: Annotated[int | None, Option(help="Number of pieces in the vocabulary.")] = None,
-    out: Annotated[Path | None, Option("--out", "-o", help="Folder for the prepared data.")] = None,
+    target_lang: Annotated[str | None, Option(metavar="CODE", help="Language code of the target, such as de.")] = None,
+    vocab_size: Annotated[int | None, Option(metavar="N", help="Number of pieces in the vocabulary.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FOLDER", help="Folder for the prepared data.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
     force: Force = False,
@@ -41,7 +49,7 @@ def prepare(
 
     \b
     From a recipe:    nmt prepare demo
-    From two files:   nmt prepare --source a.en --target a.de --out data/en-de --vocab-size 8000
+    From two files:   nmt prepare --source a.en --target a.de --out data/en-de
 
     Files may be plain, .gz, .xz or .zst; - is standard input. A second run with the same input does nothing.
     """

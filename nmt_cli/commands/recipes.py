@@ -7,13 +7,20 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from nmt_cli.commands.options import shipped_names
+
 
 def recipes(
-    name: Annotated[str | None, Argument(help="Print this recipe, for example to start your own.")] = None,
+    name: Annotated[
+        str | None,
+        Argument(
+            metavar="NAME", help="Print this recipe, for example to start your own.", autocompletion=shipped_names
+        ),
+    ] = None,
     keys: Annotated[bool, Option("--keys", help="List every key with its type, default and meaning.")] = False,
 ) -> None:
     """List the shipped recipes, print one, or list every key that a recipe may have."""
-    from nmt_cli.recipe.help import first_comment, key_tables
+    from nmt_cli.recipe.help import comments, key_tables
     from nmt_cli.recipe.load import find_recipe, shipped_recipes
     from nmt_cli.terminal.console import output
 
@@ -28,5 +35,5 @@ def recipes(
         table.add_column(style="bold")
         table.add_column()
         for shipped, path in shipped_recipes().items():
-            table.add_row(shipped, first_comment(path))
+            table.add_row(shipped, comments(path)[0])
         output().print(table)

@@ -20,17 +20,29 @@ def score(
     ],
     metrics: Annotated[
         str,
-        Option("--metrics", "-m", help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first."),
+        Option(
+            "--metrics",
+            "-m",
+            metavar="NAMES",
+            help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first.",
+        ),
     ] = "bleu,chrf",
     lang: Annotated[
-        str | None, Option(help="Target language, such as zh. It chooses BLEU's tokenizer. Default: the ending of REF.")
+        str | None,
+        Option(
+            metavar="CODE", help="Target language, such as zh. It chooses BLEU's tokenizer. Default: the ending of REF."
+        ),
     ] = None,
     tokenize: Annotated[
         str | None,
-        Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, char, flores200, flores101, none."),
+        Option(
+            metavar="NAME",
+            help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, char, flores200, flores101, none.",
+        ),
     ] = None,
     source: Annotated[
-        Path | None, Option("--source", "-s", help="The source text, for --by-length, --worst and COMET.")
+        Path | None,
+        Option("--source", "-s", metavar="FILE", help="The source text, for --by-length, --worst and COMET."),
     ] = None,
     confidence: Annotated[bool, Option("--confidence", help="Add 95 % bootstrap confidence intervals.")] = False,
     paired: Annotated[
@@ -38,13 +50,16 @@ def score(
         Option(help="Test each system against the first. bs: paired bootstrap. ar: approximate randomization."),
     ] = None,
     samples: Annotated[
-        int | None, Option(min=2, help="Number of resamples (default 1000) or of trials of ar (default 10000).")
+        int | None,
+        Option(min=2, metavar="N", help="Number of resamples (default 1000) or of trials of ar (default 10000)."),
     ] = None,
-    seed: Annotated[int, Option(min=1, envvar="SACREBLEU_SEED", help="Seed of the resampling.")] = 12345,
+    seed: Annotated[int, Option(min=1, metavar="N", envvar="SACREBLEU_SEED", help="Seed of the resampling.")] = 12345,
     sentences: Annotated[bool, Option("--sentences", help="Score every line, too.")] = False,
     by_length: Annotated[bool, Option("--by-length", help="Plot the score by the length of the source.")] = False,
     worst: Annotated[int, Option(min=0, metavar="N", help="Show the N worst lines beside the reference.")] = 0,
-    comet_model: Annotated[str, Option(help="COMET's weights: a name, or the path of a .ckpt.")] = MODEL,
+    comet_model: Annotated[
+        str, Option(metavar="NAME", help="COMET's weights: a name, or the path of a .ckpt.")
+    ] = MODEL,
     form: Annotated[Literal["table", "json", "tsv"], Option("--format", "-f", help="Output format.")] = "table",
 ) -> None:
     """Score translations with sacrebleu: BLEU, chrF, chrF++ and TER, each number with its signature.

@@ -14,13 +14,13 @@ from nmt_cli.commands.options import DryRun, Overrides, RecipeName
 def train(
     recipe: RecipeName,
     out: Annotated[
-        Path | None, Option("--out", "-o", help="Folder of the run. Default: the one in the recipe.")
+        Path | None, Option("--out", "-o", metavar="FOLDER", help="Folder of the run. Default: the one in the recipe.")
     ] = None,
     start_from: Annotated[
         Path | None,
         Option("--from", metavar="MODEL", help="Start from the weights of this run or model (fine-tuning)."),
     ] = None,
-    minutes: Annotated[float | None, Option(help="Stop after this many minutes.")] = None,
+    minutes: Annotated[float | None, Option(metavar="M", help="Stop after this many minutes.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
     force: Annotated[bool, Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
@@ -29,7 +29,7 @@ def train(
 
     \b
     nmt train demo
-    torchrun --nproc-per-node 2 -m nmt_cli train RECIPE        on two processes or GPUs
+    torchrun --nproc-per-node 2 -m nmt_cli train RECIPE   on 2 GPUs
 
     Ctrl-C saves and stops. The same command continues.
     """

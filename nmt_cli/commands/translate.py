@@ -16,12 +16,14 @@ _search, _stream, _engine = (
 
 
 def translate(
-    model: Annotated[Path, Argument(help="Folder of a run or of a model.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="Folder of a run or of a model.")],
     inputs: Annotated[
-        list[Path] | None, Argument(help="Text files, also .gz, .xz or .zst. None, or -: standard input.")
+        list[Path] | None,
+        Argument(metavar="FILE", help="Text files, also .gz, .xz or .zst. None, or -: standard input."),
     ] = None,
     out: Annotated[
-        Path | None, _stream("--out", "-o", help="Write to this file. The file appears when it is complete.")
+        Path | None,
+        _stream("--out", "-o", metavar="FILE", help="Write to this file. The file appears when it is complete."),
     ] = None,
     form: Annotated[
         Literal["text", "jsonl", "tsv"], _stream("--format", help="Format of the output (docs/translate.md).")
@@ -29,52 +31,75 @@ def translate(
     align: Annotated[bool, _stream("--align", help="Add word alignments from attention. Needs jsonl or tsv.")] = False,
     tokens: Annotated[bool, _stream("--tokens", help="Add the pieces and the log p of each. Needs jsonl.")] = False,
     prefix_file: Annotated[
-        Path | None, _stream(help="The text each translation must begin with, line by line. Blank: no prefix.")
+        Path | None,
+        _stream(metavar="FILE", help="The text each translation must begin with, line by line. Blank: no prefix."),
     ] = None,
-    glossary: Annotated[Path | None, _stream(help="TSV file of terms and their required translations.")] = None,
+    glossary: Annotated[
+        Path | None, _stream(metavar="FILE", help="TSV file of terms and their required translations.")
+    ] = None,
     protect: Annotated[bool, _stream(help="Keep placeholders, tags, URLs, emoji, numbers and unknown words.")] = True,
     score_only: Annotated[
         bool, _stream("--score-only", help="Score given translations: TSV input, or --target.")
     ] = False,
-    target: Annotated[Path | None, _stream(help="With --score-only: the translations, line by line.")] = None,
+    target: Annotated[
+        Path | None, _stream(metavar="FILE", help="With --score-only: the translations, line by line.")
+    ] = None,
     shard: Annotated[
         str | None, _stream(metavar="I/N", help="Translate only the I-th of N equal parts of the input files.")
     ] = None,
     beam: Annotated[
-        int | None, _search(min=1, help="Hypotheses kept. 1: greedy search. Default: set by the model, often 5.")
+        int | None,
+        _search(min=1, metavar="N", help="Hypotheses kept. 1: greedy search. Default: set by the model, often 5."),
     ] = None,
-    alpha: Annotated[float | None, _search(min=0, help="Score = sum(log p) / length^alpha.")] = None,
-    n_best: Annotated[int, _search(min=1, help="Translations of each line. More than 1 needs jsonl or tsv.")] = 1,
+    alpha: Annotated[float | None, _search(min=0, metavar="X", help="Score = sum(log p) / length^alpha.")] = None,
+    n_best: Annotated[
+        int, _search(min=1, metavar="N", help="Translations of each line. More than 1 needs jsonl or tsv.")
+    ] = 1,
     patience: Annotated[
         float | None,
-        _search(help="Stop after patience x beam finished hypotheses. Default: stop when no other can win."),
+        _search(
+            metavar="X", help="Stop after patience x beam finished hypotheses. Default: stop when no other can win."
+        ),
     ] = None,
-    max_ratio: Annotated[float | None, _search(min=0, help="Longest output = max-ratio x source pieces + 10.")] = None,
-    min_length: Annotated[int, _search(min=0, help="Fewest pieces of a translation.")] = 0,
-    no_repeat_ngram: Annotated[int, _search(min=0, help="Never repeat an n-gram of this many pieces. 0: off.")] = 0,
+    max_ratio: Annotated[
+        float | None, _search(min=0, metavar="X", help="Longest output = max-ratio x source pieces + 10.")
+    ] = None,
+    min_length: Annotated[int, _search(min=0, metavar="N", help="Fewest pieces of a translation.")] = 0,
+    no_repeat_ngram: Annotated[
+        int, _search(min=0, metavar="N", help="Never repeat an n-gram of this many pieces. 0: off.")
+    ] = 0,
     repetition_penalty: Annotated[
-        float, _search(min=0.01, help="Above 1: pieces that were written before become less probable.")
+        float, _search(min=0.01, metavar="X", help="Above 1: pieces that were written before become less probable.")
     ] = 1.0,
-    forbid: Annotated[list[str] | None, _search(help="Never write the pieces of this text. May be repeated.")] = None,
+    forbid: Annotated[
+        list[str] | None, _search(metavar="TEXT", help="Never write the pieces of this text. May be repeated.")
+    ] = None,
     sample: Annotated[bool, _search("--sample", help="Draw translations at random instead of searching.")] = False,
-    temperature: Annotated[float, _search(min=0.01, help="With --sample: below 1 is sharper.")] = 1.0,
-    top_k: Annotated[int, _search(min=0, help="With --sample: draw from the k most probable pieces. 0: all.")] = 0,
+    temperature: Annotated[float, _search(min=0.01, metavar="X", help="With --sample: below 1 is sharper.")] = 1.0,
+    top_k: Annotated[
+        int, _search(min=0, metavar="N", help="With --sample: draw from the k most probable pieces. 0: all.")
+    ] = 0,
     top_p: Annotated[
-        float, _search(min=0.001, max=1, help="With --sample: draw from the most probable pieces that reach this sum.")
+        float,
+        _search(
+            min=0.001, max=1, metavar="X", help="With --sample: draw from the most probable pieces that reach this sum."
+        ),
     ] = 1.0,
-    seed: Annotated[int, _search(help="With --sample: the random seed.")] = 1,
+    seed: Annotated[int, _search(metavar="N", help="With --sample: the random seed.")] = 1,
     ensemble: Annotated[
-        list[Path] | None, _engine(help="Average the probabilities with this model. May be repeated.")
+        list[Path] | None, _engine(metavar="MODEL", help="Average the probabilities with this model. May be repeated.")
     ] = None,
     engine: Annotated[
         Literal["auto", "torch", "ctranslate2"],
         _engine(help="auto: ctranslate2 if it can do what is asked, else torch."),
     ] = "auto",
-    type: Annotated[str, _engine(help="Number type of ctranslate2: float32, int8, int16, float16, ...")] = "auto",
+    type: Annotated[
+        str, _engine(metavar="TYPE", help="Number type of ctranslate2: float32, int8, int16, float16, ...")
+    ] = "auto",
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], _engine(help="Where to compute.")] = "auto",
-    workers: Annotated[int, _engine(min=0, help="Processes or replicas. 0: one for each core.")] = 0,
+    workers: Annotated[int, _engine(min=0, metavar="N", help="Processes or replicas. 0: one for each core.")] = 0,
     batch_tokens: Annotated[
-        int, _engine(min=0, help="Source pieces translated together. 0: a number that is fast.")
+        int, _engine(min=0, metavar="N", help="Source pieces translated together. 0: a number that is fast.")
     ] = 0,
     stats: Annotated[bool, _engine("--stats", help="Print speed, start-up time and memory to stderr.")] = False,
     force: Force = False,
@@ -86,9 +111,12 @@ def translate(
     nmt translate runs/demo in.en --out out.fr --format jsonl --n-best 3
     """
     arguments = locals()
+    import sys
     import time
 
     began = time.perf_counter()
+    from nmt_cli.terminal.console import say
+    from nmt_cli.text.lines import STDIN
     from nmt_cli.translate.options import TranslateOptions, check_command
     from nmt_cli.translate.progress import open_output, reporting
     from nmt_cli.translate.results import renderer
@@ -104,6 +132,8 @@ def translate(
     translator = load(model, engine=engine, device=device, type=type, workers=workers, ensemble=ensemble or ())
     with open_output(out, force) as stream, translator:
         translations = translator.run(rows, options, score_only)
+        if STDIN in (files or [STDIN]) and sys.stdin.isatty():
+            say("type a line and press Enter; Ctrl-D ends")
         with reporting(stream, files, shard is not None) as report:
             for translation in translations:
                 stream.write(render(translation))

@@ -38,6 +38,7 @@ from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
+from nmt_cli.recipe.help import corpus_note
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
@@ -85,7 +86,11 @@ def prepare(
     if not data.train:
         hint = "set data.train in the recipe, or give --source and --target, or --tsv"
         raise NmtError("there is nothing to prepare: no training corpus is named", hint)
-    check_stdin_once(path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths)
+    paths = [path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths]
+    check_stdin_once(paths)
+    missing = [path for path in paths if path != STDIN and not path.exists()]
+    if missing and (note := corpus_note(recipe.name)):
+        raise NmtError(f"there is no file {missing[0]}", note)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
         checked = {split: _check_split(split, given, Path(spool), show) for split, given in data.corpora().items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -10,13 +11,21 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from nmt_cli.recipe.load import shipped_recipes
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Train, Translate, Vocab, keys_of
 
 
-def first_comment(path: Path) -> str:
-    """The first line of a recipe, which says what the recipe is for."""
-    with path.open(encoding="utf-8") as stream:
-        return stream.readline().lstrip("# ").rstrip()
+def comments(path: Path) -> list[str]:
+    """The paragraphs of the comment at the top of a recipe. The first one says what the recipe is for."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8-sig").splitlines())
+    return " ".join(line[1:].strip() or "\n" for line in lines).split(" \n ")
+
+
+def corpus_note(name: str) -> str:
+    """Where to get the corpus of a shipped recipe. Empty for other recipes."""
+    path = shipped_recipes().get(name)
+    paragraphs = comments(path) if path else []
+    return next((text.removeprefix("Corpus: ") for text in paragraphs if text.startswith("Corpus: ")), "")
 
 
 def sections() -> Iterator[tuple[str, list[Key]]]:

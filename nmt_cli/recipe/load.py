@@ -286,6 +286,11 @@ def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
     return tables
 
 
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """The values of all keys of a recipe, by dotted key: {"train.warmup": 500}."""
+    return dict(_flat(recipe_tables(recipe), ""))
+
+
 def _tables(value: Any, absolute: bool) -> Any:
     match value:
         case Corpus(source, None):

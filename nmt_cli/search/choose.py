@@ -73,7 +73,7 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
     elif not model.ctranslate2.is_dir():
         obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
     elif not find_spec("ctranslate2"):
-        obstacle, hint = "CTranslate2 is not installed", "pip install 'nmt-cli[fast]'"
+        obstacle, hint = "CTranslate2 is not installed", "pip install ctranslate2"
     else:
         return True
     if wanted.name == "ctranslate2" or needs_type:

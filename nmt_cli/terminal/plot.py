@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, cycle, pairwise
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _RISING = " ▁▂▃▄▅▆▇█"
@@ -52,6 +52,40 @@ def curves(losses: Sequence[tuple[int, float]], bleus: Sequence[tuple[int, float
     return parts
 
 
+_MARKS = "●■×+◆o"  # one for each curve of a plot; further curves use the marks again
+
+
+def overlaid(named: Mapping[str, Sequence[tuple[int, float]]], width: int, height: int) -> str:
+    """Several curves of (step, value) pairs in one frame, each with a mark of its own, and the legend of the marks."""
+    values = [value for points in named.values() for _, value in points]
+    last = max(step for points in named.values() for step, _ in points)
+    low, span = min(values), (max(values) - min(values)) or 1.0
+    margin = max(len(f"{value:.1f}") for value in values)
+    columns = max(2, width - margin - 2)
+    rows = [[" "] * columns for _ in range(height)]
+    for mark, points in reversed(
+        [*zip(cycle(_MARKS), named.values())]
+    ):  # the first curve is drawn last, over the others
+        first, end = (round(step / last * (columns - 1)) for step in (points[0][0], points[-1][0]))
+        for column in range(first, end + 1):
+            value = _interpolated(points, column / (columns - 1) * last)
+            rows[height - 1 - round((value - low) / span * (height - 1))][column] = mark
+    labels = [f"{max(values):.1f}", *[""] * (height - 2), f"{low:.1f}"]
+    lines = [f"{label:>{margin}} │{''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
+    legend = [f"{mark} {name}" for mark, name in zip(cycle(_MARKS), named)]
+    step = f"step {last:,}"
+    axis = [f"{'':>{margin}} └{'─' * columns}", f"{'':>{margin}}  {step:>{columns}}"]
+    return "\n".join([*lines, *axis, *(f"{'':>{margin}}  {line}" for line in legend)])
+
+
+def _interpolated(points: Sequence[tuple[int, float]], step: float) -> float:
+    """The value of the line through the points. It is level before the first point and after the last."""
+    for (left, low), (right, high) in pairwise(points):
+        if left <= step <= right and left < right:
+            return low + (high - low) * (step - left) / (right - left)
+    return points[0][1] if step < points[0][0] else points[-1][1]
+
+
 def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -77,7 +111,7 @@ def bin_label(low: int, high: int, longest: int) -> str:
 
 
 # The characters of all drawings, and an ASCII character that looks like each.
-_ASCII = str.maketrans("░▒▓█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─├●■×…", ".:*#_..::||...:###|+-|*#x~")
+_ASCII = str.maketrans("░▒▓█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─├●■×◆…", ".:*#_..::||...:###|+-|*#x@~")
 
 
 def to_ascii(drawn: str) -> str:

@@ -351,7 +351,7 @@ class Trainer:
         if not isinstance(self.model, Transformer):
             return
         if not find_spec("ctranslate2"):
-            self.note("ctranslate2 is not installed, so nmt translate will be slower: pip install 'nmt-cli[fast]'")
+            self.note("ctranslate2 is not installed, so nmt translate will be slower: pip install ctranslate2")
             return
         folder = ModelFiles(self.run.model).ctranslate2
         if not folder.exists():

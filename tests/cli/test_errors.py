@@ -14,6 +14,7 @@ from support.checks import assert_user_error
     ("arguments", "message"),
     [
         (["prepaer"], "'prepaer'. Did you mean 'prepare'?"),
+        (["help", "prepaer"], "'prepaer'. Did you mean 'prepare'?"),
         (["prepare", "--uot", "x"], "--uot"),
         (["train"], "recipe"),
         (["train", "demo", "--minutes", "soon"], "--minutes"),
@@ -54,6 +55,7 @@ MARKUP = ":smile:[bold]a[/x]"
         ["score", "NAME", "--ref", "b"],
         ["score", "b.de", "--ref", "b.de", "--metrics", "NAME"],
         ["inspect", "NAME"],
+        ["compare", "NAME", "b"],
         ["inspect", "NAME", "a sentence"],
         ["inspect", "NAME", "--show", "schedule"],
         ["export", "NAME", "--to", "hf", "--out", "out"],

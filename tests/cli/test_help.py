@@ -11,13 +11,28 @@ import sys
 import pytest
 
 MAIN_COMMANDS = ["prepare", "train", "translate", "score", "inspect"]
-MORE_COMMANDS = ["recipes", "demo", "export", "ladder"]
+MORE_COMMANDS = ["compare", "recipes", "demo", "export", "ladder"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], *([name, "--help"] for name in MAIN_COMMANDS + MORE_COMMANDS)])
 def test_help_goes_to_stdout_without_colors(nmt, arguments):
     result = nmt(*arguments)
     assert result.code == 0 and "Usage" in result.text and "\x1b" not in result.text and result.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"), [([], ["--help"]), (["help"], ["--help"]), (["help", "train"], ["train", "--help"])]
+)
+def test_nmt_help_is_the_help_of_the_command(nmt, arguments, same):
+    assert nmt(*arguments).text == nmt(*same).text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("name", MAIN_COMMANDS + MORE_COMMANDS)
+def test_help_names_no_types_of_python(nmt, name, columns):
+    text = nmt(name, "--help", env={"COLUMNS": str(columns)}).text
+    assert not re.search(r"<(bool|str|int|float|path|list)\b", text) and "{" not in text
+    assert max(map(len, text.splitlines())) <= columns or columns == 60  # plain help does not wrap examples
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -57,22 +72,26 @@ def test_help_does_not_import_torch_or_other_slow_packages():
 
 
 def test_bash_completes_commands_options_and_choices(tmp_path):
-    """bash loads the script of `nmt --show-completion` and calls the completion function, as it does after a tab."""
+    """After `nmt --install-completion`, bash calls the completion function, as it does after a tab."""
     if shutil.which("bash") is None:
         pytest.skip("no bash")
     expected = {
         "nmt tr": "train translate",
         "nmt score a.de --metr": "--metrics",
         'nmt score a.de --format ""': "table json tsv",
+        "nmt help insp": "inspect",
+        "nmt train multi30k-en": "multi30k-en-de-quick multi30k-en-de multi30k-en-fr",
         "nmt prepare --val": "--valid-source --valid-target --valid-tsv",
     }
     (tmp_path / "nmt").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt_cli "$@"\n')
     (tmp_path / "nmt").chmod(0o755)
-    script = 'eval "$(nmt --show-completion)"; function=$(complete -p nmt | sed -E "s/.*-F ([^ ]+) .*/\\1/")\n'
+    script = (
+        'nmt --install-completion >&2; . ~/.bashrc; function=$(complete -p nmt | sed -E "s/.*-F ([^ ]+) .*/\\1/")\n'
+    )
     for line in expected:
         script += (
             f'COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); $function nmt; echo "${{COMPREPLY[@]}}"\n'
         )
-    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    env = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env, check=False)
     assert done.stdout.splitlines() == list(expected.values()), done.stderr

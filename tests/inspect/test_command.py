@@ -223,6 +223,13 @@ def test_a_mistake_through_the_real_command(nmt, folder):
     assert_user_error(nmt("inspect", folder / "run", "a", "--layer", "9"), "there is no layer 9", "layers 1 to 2")
 
 
+def test_a_second_run_is_not_taken_for_a_sentence(nmt, folder):
+    for second in (folder / "run", folder / "run/model"):
+        hint = f"nmt compare {folder}/run {second}"
+        (second / "recipe.toml").touch()
+        assert_user_error(nmt("inspect", folder / "run", second), f"{second} is a folder of nmt, not a sentence", hint)
+
+
 def test_a_narrow_terminal_in_color(folder, monkeypatch):
     shown = b""
 

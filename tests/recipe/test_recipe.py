@@ -9,7 +9,7 @@ import pytest
 from recipe_keys import keys_markdown
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.help import first_comment
+from nmt_cli.recipe.help import comments
 from nmt_cli.recipe.load import load_recipe, parse_overrides, recipe_tables, shipped_recipes, tables_toml
 from nmt_cli.recipe.schema import FAMILIES, Conv, Corpus, Recipe, Rnn, Train, keys_of
 
@@ -21,7 +21,7 @@ def test_shipped_recipes_load_and_build(name):
     from nmt_cli.model.build import build_model
 
     path = shipped_recipes()[name]
-    assert len(first_comment(path)) > 20
+    assert len(comments(path)[0]) > 20
     recipe = load_recipe(path)
     assert recipe.data.train, "a shipped recipe names its corpus"
     with torch.device("meta"):

@@ -81,7 +81,7 @@ def test_ensemble_device_mps_missing_export_and_missing_package_use_torch(folder
     assert refusal(elsewhere, options) == expected
     monkeypatch.setattr(choose, "find_spec", lambda name: None)
     assert not uses_ctranslate2([folder], options, AUTO)
-    assert refusal(folder, options) == "CTranslate2 is not installed\npip install 'nmt-cli[fast]'"
+    assert refusal(folder, options) == "CTranslate2 is not installed\npip install ctranslate2"
 
 
 def test_wrong_types_of_weights_are_refused(folder):

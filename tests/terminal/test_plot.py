@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.terminal.plot import bar, bins, curve, framed
+from nmt_cli.terminal.plot import bar, bins, curve, framed, overlaid
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,23 @@ def test_curve_repeats_values_to_fill_the_width():
 def test_framed_curve_has_labels():
     drawn = framed([0, 2, 4], 7, 2, "a", "b", "{:.0f}").split("\n")  # the curve has four columns: 0, 2, 2, 4
     assert drawn == ["4 │   █", "0 │ ███", "  └────", "   a  b"]
+
+
+def test_curves_share_a_frame_and_the_first_is_on_top():
+    drawn = overlaid({"a": [(0, 1), (4, 3)], "b": [(1, 3), (2, 1)]}, 10, 3).split("\n")
+    assert drawn == [
+        "3.0 │ ■ ●●",  # the columns are steps 0 to 4
+        "    │  ●",
+        "1.0 │●●■",
+        "    └─────",
+        "     step 4",
+        "     ● a",
+        "     ■ b",
+    ]
+
+
+def test_curves_of_one_point_and_of_one_height():
+    assert overlaid({"a": [(5, 2.0)]}, 8, 2).split("\n")[:2] == ["2.0 │", "2.0 │  ●"]
 
 
 @pytest.mark.parametrize(

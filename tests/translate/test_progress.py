@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.checks import PATIENCE, read_line
 from support.small_language import SENTENCES, text_of
 
 from nmt_cli.terminal.console import say, stages
@@ -27,6 +28,23 @@ def test_stats_are_printed_to_stderr(nmt, model):
     assert len(result.text.splitlines()) == 2
     parts = ("2 lines", "lines/s", "tokens/s", "start-up", "first line after", "MB at most in a process", "ctranslate2")
     assert all(part in result.err for part in parts), result.err
+
+
+def test_keyboard_is_asked_for_lines(model):
+    keyboard, screen = pytest.importorskip("pty").openpty()
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(model)]
+    with subprocess.Popen(command, stdin=screen, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr.readline() == b"type a line and press Enter; Ctrl-D ends\n"
+        os.write(keyboard, SENTENCES[0].encode() + b"\n")
+        assert read_line(process).endswith(b"\n")
+        os.write(keyboard, b"\x04")
+        assert process.wait(PATIENCE) == 0 and process.stdout.read() == b""
+    os.close(keyboard)
+    os.close(screen)
+
+
+def test_pipe_is_not_asked_for_lines(nmt, model):
+    assert nmt("translate", model, stdin=text_of(SENTENCES[:1])).err == ""
 
 
 @pytest.mark.parametrize(("files", "total"), [(True, "30/30"), (False, "30/?")])

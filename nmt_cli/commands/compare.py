@@ -1,0 +1,76 @@
+"""`nmt compare`: put runs side by side, and test which one translates better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from nmt_cli.errors import NmtError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def compare(
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Folders of two runs or more.")],
+    source: Annotated[
+        Path | None, Option("--source", "-s", metavar="FILE", help="A test text, which every run translates.")
+    ] = None,
+    ref: Annotated[
+        Path | None, Option("--ref", "-r", metavar="FILE", help="Reference translations of --source.")
+    ] = None,
+    test: Annotated[bool, Option("--test", help="Translate the test set of the prepared data.")] = False,
+) -> None:
+    """Compare runs: the settings that differ, the course of training, and scores with paired tests.
+
+    \b
+    nmt compare runs/a runs/b
+    nmt compare runs/a runs/b --test
+    nmt compare runs/a runs/b --source test.en --ref test.de
+
+    Without --test or --source, nothing is translated. Paired tests compare each run with the first.
+    """
+    from rich.text import Text
+
+    from nmt_cli.inspect.comparison import read_runs, show_comparison, test_set
+    from nmt_cli.terminal.console import output, say
+
+    if (source is None) != (ref is None):
+        raise NmtError("--source and --ref belong together", "--source test.en --ref test.de")
+    if test and source:
+        raise NmtError("--test and --source name two test sets", "omit one of them")
+    read = read_runs(runs)
+    if test:
+        source, ref = test_set(read)
+    models = {run.name: path for run, path in zip(read, runs, strict=True)}
+    scores = _scores(models, source, ref, read[0].recipe.data.target_lang) if source and ref else []
+    console = output()
+    console.print(show_comparison(read, console.width))
+    for part in scores:
+        console.print(part, soft_wrap=isinstance(part, Text))
+    if not scores:
+        say("\n--test adds the translations of the test set.")
+
+
+def _scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:
+    """Translate the source with each model, and compare the scores with paired tests."""
+    import nmt_cli
+    from nmt_cli.scoring.draw import draw_report
+    from nmt_cli.scoring.texts import read_texts
+    from nmt_cli.terminal.console import say, stages
+
+    texts, warnings = read_texts([], [ref], source)
+    translations = {}
+    with stages() as show:
+        for number, (name, model) in enumerate(models.items()):
+            show("translating", number, len(models))
+            with nmt_cli.load(model) as translator:
+                translations[name] = [translation.text for translation in translator.translate(texts.source or [])]
+        report = nmt_cli.score(
+            translations, texts.references, source=texts.source, lang=language or None, paired="bs", on_progress=show
+        )
+    for warning in warnings + report.warnings:
+        say(f"warning: {warning}")
+    return ["", *draw_report(report, 100, colored=False)]

@@ -1,0 +1,161 @@
+"""`nmt compare`: the settings that differ, the figures of training, the curves, and the scores of a test set."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support.checks import assert_user_error, on_terminal
+from support.small_language import sentences
+
+from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
+from nmt_cli.store.log import End, Start, Train, Valid, to_table
+
+
+@pytest.fixture
+def run(write, tmp_path):
+    """run("runs/a", [10.0, 20.0], "lr = 1e-3") writes a run without weights: its BLEUs and its settings."""
+
+    def make(name: str, bleus: list[float], train: str = "", data: str = "") -> str:
+        recipe = load_recipe(
+            write("some.toml", f"[data]\nprepared = '{tmp_path}/{name}-data'\n{data}\n[train]\n{train}")
+        )
+        write(f"{name}/recipe.toml", tables_toml(recipe_tables(recipe)))
+        start = Start(0, False, name, "transformer", 1234567, 400, 20, "cpu", "fp32", "", 1, 1, 1, None)
+        steps = range(100, 100 * len(bleus) + 1, 100)
+        log = [start, *(Train(step, 1.5, 2.0, 7.4, 1e-3, 1.0, 3000, 50.0, 0.1, 2.0, 0.5, 1e9, 100.0) for step in steps)]
+        log += [
+            Valid(step, bleu, 1.5, 4.48, bleu, 50.0, "tok:13a", 20, 1.0, bleu == max(bleus))
+            for step, bleu in zip(steps, bleus, strict=True)
+        ]
+        log.append(End(steps[-1] if bleus else 0, "2 minutes", 0))
+        write(f"{name}/log.jsonl", "".join(json.dumps(to_table(entry)) + "\n" for entry in log))
+        return name
+
+    return make
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    """The cells of each row of the tables, by the first cell."""
+    return {first: cells for first, *cells in (re.split(" {2,}", line.strip()) for line in text.split("\n"))}
+
+
+def test_settings_that_differ_and_figures_are_shown_side_by_side(nmt, run):
+    result = nmt("compare", run("runs/a", [10, 30, 20], "lr = 1e-3"), run("runs/b", [15, 25], "lr = 2e-3\nwarmup = 9"))
+    assert result.code == 0 and "--test" in result.err, result.err
+    settings, training = result.text.split("Training")
+    assert rows_of(settings)["train.lr"] == ["0.001", "0.002"] and rows_of(settings)["train.warmup"] == ["4000", "9"]
+    assert "train.out" not in settings and "model.dim" not in settings
+    rows = rows_of(training)
+    assert rows["parameters"] == ["1,234,567"] * 2 and rows["tokens/s"] == ["25", "25"]
+    assert rows["best BLEU"] == ["30.00", "25.00"] and rows["at step"] == ["200", "200"]
+    assert rows["steps"] == ["300", "200"] and rows["time"] == ["2:00", "2:00"] and rows["stopped"] == ["2 minutes"] * 2
+    assert "● a" in training and "■ b" in training and "step 300" in training
+    assert "cannot be compared" not in training
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_four_runs_fit_into_the_terminal(run, tmp_path, columns):
+    names = [
+        run(f"runs/{name}", [5, 9], f"lr = {rate}") for name, rate in zip("abcd", (1e-3, 2e-3, 3e-3, 4e-3), strict=True)
+    ]
+    lines = on_terminal("stdout", columns, "compare", *names, cwd=tmp_path)
+    assert max(map(len, lines)) <= columns
+    assert rows_of("\n".join(lines))["train.lr"] == ["0.001", "0.002", "0.003", "0.004"]
+
+
+def test_equal_recipes_and_runs_without_validation(nmt, run, tmp_path):
+    shutil.copytree(tmp_path / run("runs/a", []), tmp_path / "runs/b")
+    result = nmt("compare", "runs/a", "runs/b")
+    assert result.code == 0, result.err
+    assert "The recipes have the same settings." in result.text and "BLEU" not in result.text
+
+
+def test_one_validation_is_no_curve(nmt, run):
+    assert "validation BLEU" not in nmt("compare", run("runs/a", [1]), run("runs/b", [2])).text
+    assert "validation BLEU" in nmt("compare", run("runs/a", [1]), run("runs/b", [2, 3])).text
+
+
+@pytest.mark.parametrize(
+    ("train", "data", "keys"),
+    [
+        ("valid_lines = 7", "", "train.valid_lines"),
+        ("valid_beam = 3", "", "train.valid_beam"),
+        ("", 'valid = ["v.en", "v.de"]', "data.valid"),
+        ("", 'train = ["t.en", "t.de"]', "data.train"),
+    ],
+)
+def test_different_validations_are_named(nmt, run, train, data, keys):
+    result = nmt("compare", run("runs/a", [10]), run("runs/b", [15], train, data))
+    assert f"The validation scores cannot be compared: {keys} differ." in result.text
+
+
+def test_paths_are_shown_without_their_common_folder(nmt, run):
+    data = [f'train = ["/far/away/{name}/t.en", "/far/away/{name}/t.de"]' for name in ("one", "two")]
+    result = nmt("compare", run("runs/a", [10], "", data[0]), run("runs/b", [15], "", data[1]))
+    assert rows_of(result.text)["data.train"] == ["one/t.en, one/t.de", "two/t.en, two/t.de"]
+
+
+def test_runs_of_the_same_name_are_shown_with_their_folders(nmt, run):
+    result = nmt("compare", run("x/run", [10, 11]), run("y/run", [15]))
+    assert "● x/run" in result.text and "■ y/run" in result.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["runs/a"], ["needs two runs", "nmt inspect runs/a"]),
+        (["runs/a", "runs/a"], ["runs/a is named twice"]),
+        (["runs/a", "none"], ["there is no run none"]),
+        (["runs/a", "runs"], ["runs is not a run"]),
+        (["runs/a", "runs/b", "--source", "x"], ["--source and --ref belong together"]),
+        (["runs/a", "runs/b", "--source", "x", "--ref", "y", "--test"], ["name two test sets"]),
+        (["runs/a", "runs/b", "--test"], ["runs/a-data has no test set", "--source and --ref"]),
+        (["runs/a", "runs/b", "--source", "runs/a/recipe.toml", "--ref", "runs/a/log.jsonl"], ["lines, but"]),
+        (["runs/a", "runs/b", "--source", "runs/a/recipe.toml", "--ref", "runs/a/recipe.toml"], ["is not a model"]),
+    ],
+)
+def test_mistakes_are_user_errors(nmt, run, arguments, parts):
+    run("runs/a", [10])
+    run("runs/b", [15])
+    assert_user_error(nmt("compare", *arguments), *parts)
+
+
+def test_different_test_sets_are_refused(nmt, run, write):
+    for name in "ab":
+        run(f"runs/{name}", [10])
+        write(f"runs/{name}-data/test.source.txt", "one\n")
+        write(f"runs/{name}-data/test.target.txt", f"{name}\n")
+    assert_user_error(nmt("compare", "runs/a", "runs/b", "--test"), "have different test sets", "--source and --ref")
+
+
+def test_torch_is_not_imported_for_recipes_and_logs(run, tmp_path):
+    names = [run("runs/a", [10]), run("runs/b", [15])]
+    script = "import sys; from nmt_cli.cli import app\n"
+    script += f"app(['compare', *{names}], standalone_mode=False); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_scores_are_those_of_translate_and_score(nmt, model, write, tmp_path):
+    """The second run is a copy of the first one that searches greedily and writes short translations."""
+    shutil.copytree(model, tmp_path / "runs/short", symlinks=True)
+    recipe = tmp_path / "runs/short/model/recipe.toml"
+    short = re.sub(r"\[translate\][^\[]*", "[translate]\nbeam = 1\nmax_ratio = 0.1\n", recipe.read_text())
+    recipe.write_text(short)
+    pairs = sentences(30, seed=5)
+    for side, language in enumerate(("en", "fr")):
+        write(f"t.{language}", "".join(pair[side] + "\n" for pair in pairs))
+    compared = nmt("compare", model, "runs/short", "--source", "t.en", "--ref", "t.fr")
+    assert compared.code == 0, compared.err
+    for name, folder in (("run", model), ("short", "runs/short")):
+        write(name, nmt("translate", folder, "t.en").out)
+    scored = nmt("score", "run", "short", "--ref", "t.fr", "--paired", "bs", "--source", "t.en")
+    assert scored.code == 0, scored.err
+    assert rows_of(scored.text)["BLEU"] == rows_of(compared.text)["BLEU"]
+    assert rows_of(scored.text)["chrF2"] == rows_of(compared.text)["chrF2"]
+    assert rows_of(scored.text)["short"] == rows_of(compared.text)["short"] and "*" in rows_of(scored.text)["short"][-1]
