@@ -13,7 +13,19 @@ from nmt_cli.training.schedule import learning_rate
 
 def show_plan(recipe: Recipe) -> None:
     """Print the plan to stdout. Every line that is not part of the recipe is a TOML comment."""
-    for part in (_inputs(recipe), _model(recipe), rate_curve(recipe)):
+    parts, updates = [_inputs(recipe)], 0
+    if recipe.is_prepared:
+        from nmt_cli.model.device import choose_device
+        from nmt_cli.training.plan import make_plan
+
+        plan = make_plan(recipe, choose_device(recipe.train.device))
+        recipe, updates = plan.recipe, plan.updates
+        parts.append("\n".join(plan.lines))
+    if recipe.train.auto:
+        parts.append("nmt train chooses the model and the training when the data are prepared (docs/automatic.md)")
+    else:
+        parts += [_model(recipe), rate_curve(recipe, updates)]
+    for part in filter(None, parts):
         typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
     typer.echo(tables_toml(recipe_tables(recipe)), nl=False)
 
@@ -41,6 +53,8 @@ def _model(recipe: Recipe) -> str:
     sizes = (recipe.vocab.size, recipe.vocab.size)
     if recipe.is_prepared:
         sizes = load_vocab(recipe.prepared_folder / "vocab").sizes
+    if not any(sizes):
+        return "model  its size depends on vocab.size, which nmt prepare chooses"
     with torch.device("meta"):  # the meta device allocates no memory
         model = build_model(recipe.model, *sizes)
     parts = parameters_by_part(model)
@@ -54,13 +68,16 @@ def _model(recipe: Recipe) -> str:
     )
 
 
-def rate_curve(recipe: Recipe, width: int = 72) -> str:
-    """The learning rate over the steps, as a plot, also for `nmt inspect RECIPE --show schedule`."""
+def rate_curve(recipe: Recipe, updates: int = 0, width: int = 72) -> str:
+    """The learning rate over the steps, as a plot, also for `nmt inspect RECIPE --show schedule`.
+
+    `updates` is the expected length of the training; 0: unknown.
+    """
     train = recipe.train
-    last = train.steps or 10 * max(1, train.warmup)
+    last = updates or train.steps or 10 * max(1, train.warmup)
     steps = [max(1, round(last * x / 59)) for x in range(60)]
     values = [learning_rate(step, step / last, train, recipe.model.dim) for step in steps]
     title = f"learning rate, {train.schedule}, warm-up {train.warmup:,}"
-    if train.minutes or train.epochs or train.tokens or train.flops:
+    if not updates and (train.minutes or train.epochs or train.tokens or train.flops):
         title += ", if training stops by steps"
     return f"{title}\n" + framed(values, width, 6, "step 1", f"{last:,}", "{:.2e}")

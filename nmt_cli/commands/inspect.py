@@ -111,7 +111,7 @@ def inspect(
     if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
 
-        result = rate_curve(open_recipe(model, parse_overrides(overrides or [])), min(72, width))
+        result = rate_curve(open_recipe(model, parse_overrides(overrides or [])), width=min(72, width))
     elif view == "positions":
         from nmt_cli.inspect.draw import show_positions
 

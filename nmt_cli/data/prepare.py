@@ -38,6 +38,7 @@ from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
 from nmt_cli.parallel import cores, ordered_map
+from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Corpus, Recipe
@@ -101,9 +102,10 @@ def prepare(
             return None
         check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
         with new_folder(folder) as temporary:
-            report = _Preparation(recipe, checked, temporary, Path(spool), show).run()
+            preparation = _Preparation(recipe, checked, temporary, Path(spool), show)
+            report = preparation.run()
             write_text(temporary / "report.txt", report_text(report))
-            write_text(temporary / "recipe.toml", _portable_toml(recipe))
+            write_text(temporary / "recipe.toml", _portable_toml(preparation.recipe))
             meta = {
                 "format": FORMAT,
                 "nmt": __version__,
@@ -354,11 +356,21 @@ class _Preparation:
             return
         self.show("learning pieces", 0, 0)
         step = -(-int(keep.sum()) // settings.sample)
-        source, target = (islice(compress(read_lines(side), keep), 0, None, step) for side in self.clean_text)
+
+        def sample(side: Path) -> Iterator[str]:
+            return islice(compress(read_lines(side), keep), 0, None, step)
+
+        source, target = self.clean_text
+        exact = settings.size > 0
+        if not exact:
+            size = vocab_size(chain(sample(source), sample(target)))
+            settings = dataclasses.replace(settings, size=size)
+            self.recipe = dataclasses.replace(self.recipe, vocab=settings)
         if settings.joint:
-            models = {"joint": learn(chain(source, target), settings, "training")}
+            models = {"joint": learn(chain(sample(source), sample(target)), settings, "training", exact)}
         else:
-            models = {"source": learn(source, settings, "source"), "target": learn(target, settings, "target")}
+            sides = {"source": source, "target": target}
+            models = {side: learn(sample(path), settings, side, exact) for side, path in sides.items()}
         write_vocab(self.folder / "vocab", models, self.recipe.data, settings)
 
     def encode_train(self, keep: np.ndarray, vocab: Vocab) -> Split:

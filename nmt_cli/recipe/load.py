@@ -86,6 +86,11 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         if isinstance(layer.get("data.folder"), str):  # moves the corpora of this layer and of all layers before it
             folders.update(dict.fromkeys(_CORPORA, _path_from(_folder_of(origin), layer["data.folder"])))
 
+    in_files = [name for name, origin in origins.items() if origin != Path("--set")]
+    if not any(name.startswith(("model.", "train.")) and name != "train.out" for name in in_files):
+        values.setdefault("train.auto", True)
+        folders.setdefault("train.auto", Path())
+
     family = _family(values)
     if family not in FAMILIES:
         near = _did_you_mean(family, list(FAMILIES))
@@ -109,7 +114,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -
         built[name] = _build(kind, name, converted)
         problems += [(f"{name}.{short}", text) for short, text in getattr(built[name], "problems", tuple)()]
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
-    recipe = Recipe(**built, name=name or "recipe")
+    recipe = Recipe(**built, name=name or "recipe", stated=frozenset(values))
     for dotted, text in recipe.problems():
         origins.setdefault(dotted, path or Path("defaults"))
         problems.append((dotted, text))
@@ -281,7 +286,11 @@ def _number(value: Any, kind: type, limits: Range | None) -> Any:
 def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
     """The recipe as plain tables for TOML: every key that has a value, including defaults."""
     tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in fields(recipe)}
-    del tables["name"]
+    del tables["name"], tables["stated"]
+    if recipe.train.auto:  # nmt train chooses the keys that are not stated
+        for table in ("model", "train"):
+            tables[table] = {key: value for key, value in tables[table].items() if f"{table}.{key}" in recipe.stated}
+        tables["train"]["auto"] = True
     tables["data"].pop("folder", None)  # the paths of the corpora include this folder
     return tables
 

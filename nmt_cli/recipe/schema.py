@@ -93,7 +93,9 @@ class Vocab:
 
     reuse: Annotated[Path | None, "reuse the vocabulary of this run, model or prepared folder"] = None
     type: Annotated[Literal["bpe", "unigram"], "algorithm that learns the pieces"] = "bpe"
-    size: Annotated[int, "number of pieces, including 4 special ones; per side if joint = false", Range(low=6)] = 8000
+    size: Annotated[
+        Whole, "number of pieces, including 4 special ones; per side if joint = false. 0: chosen from the text"
+    ] = 0
     joint: Annotated[bool, "one vocabulary for both sides"] = True
     byte_fallback: Annotated[bool, "write unknown characters as bytes"] = False
     # The default of SentencePiece, 0.9995, drops the digits of Multi30k and Tatoeba, which are rare.
@@ -104,6 +106,8 @@ class Vocab:
     sample: Annotated[Count, "learn from at most this many pairs, taken at even distances"] = 1_000_000
 
     def problems(self) -> Iterator[tuple[str, str]]:
+        if 0 < self.size < 6:
+            yield "size", f"must be 0 or at least 6, not {self.size}"
         if len(set(self.symbols)) < len(self.symbols):
             yield "symbols", "lists a symbol twice"
         if any(not symbol.strip() for symbol in self.symbols):
@@ -268,6 +272,10 @@ class Train:
     """[train]: the training. It stops at the first limit among steps, epochs, tokens, minutes, flops and patience."""
 
     out: Annotated[Path | None, "folder of the run. Unset: runs/NAME"] = None
+    auto: Annotated[
+        bool,
+        "choose the [model] and [train] keys that are not stated (docs/automatic.md); true if a recipe states none",
+    ] = False
     seed: Annotated[int, "seed of initialization, shuffling, dropout and sampling", Range(low=0, high=10**9)] = 1
 
     steps: Annotated[Whole, "stop after this many updates. 0: no limit"] = 100_000
@@ -335,6 +343,8 @@ class Train:
     tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:
+        if self.auto:  # nmt train completes the settings, and checks them then
+            return
         if self.schedule != "inverse_sqrt" and not self.lr:
             yield "lr", f'must be set with schedule = "{self.schedule}", for example 1e-3'
         if self.schedule == "inverse_sqrt" and not self.warmup:
@@ -365,6 +375,7 @@ class Recipe:
     train: Train = field(default_factory=Train)
     translate: Translate = field(default_factory=Translate)
     name: str = "recipe"  # the name of the recipe file; not a key
+    stated: frozenset[str] = frozenset()  # the keys that a file or an override sets; not a key
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:

@@ -46,6 +46,7 @@ class State:
     validations_since_best: int = 0
     validated_steps: list[int] = field(default_factory=list)  # steps of validated checkpoints, oldest first
     last_validation_seconds: float = 0.0  # value of `seconds` at the last validation
+    validation_duration: float = 0.0  # seconds of the last validation, with saving
     skipped: int = 0  # updates with a non-finite loss or gradient
     splits: int = 1  # parts that a micro-batch is computed in, after memory ran out
     scaler: dict[str, float] = field(default_factory=dict)  # state of torch.amp.GradScaler, with fp16

@@ -65,11 +65,12 @@ def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:
     return side.id_to_piece(list(range(side.get_piece_size())))
 
 
-def learn(lines: Iterator[str], settings: recipe.Vocab, name: str) -> bytes:
+def learn(lines: Iterator[str], settings: recipe.Vocab, name: str, exact: bool = True) -> bytes:
     """Learn a SentencePiece model from lines: the same bytes for the same lines and settings, on every machine.
 
     BPE never looks beyond a word, so it gets words and their counts. The pieces are the same as from the lines, in a
     fraction of the time and memory. Unigram takes its first candidates from whole lines. `name` is for error messages.
+    Unless `exact`, a text that is too small for settings.size gives fewer pieces.
     """
     model = io.BytesIO()
     counted = settings.type == "bpe"
@@ -83,6 +84,7 @@ def learn(lines: Iterator[str], settings: recipe.Vocab, name: str) -> bytes:
             model_writer=model,
             model_type=settings.type,
             vocab_size=settings.size,
+            hard_vocab_limit=exact,
             character_coverage=settings.coverage,
             byte_fallback=settings.byte_fallback,
             user_defined_symbols=list(settings.symbols),

@@ -15,17 +15,30 @@ from nmt_cli.store.checkpoint import State
 class Budget:
     """The limits of a run. `share_of_minutes` is set from outside, because one process's clock decides for all."""
 
-    def __init__(self, settings: Train, state: State, model: Seq2Seq) -> None:
+    def __init__(self, settings: Train, state: State, model: Seq2Seq, began: float) -> None:
+        """`began` is the value of perf_counter() when the session began."""
         self.settings, self.state, self.model = settings, state, model
-        self._seconds_before, self._session_began = state.seconds, perf_counter()
+        self._seconds_before, self._session_began = state.seconds, began
         self.share_of_minutes = self.share_of_minutes_now()
 
     def seconds(self) -> float:
-        """Seconds of training over all sessions, validation included."""
+        """Seconds of all sessions, with their start and their validations."""
         return self._seconds_before + perf_counter() - self._session_began
 
     def share_of_minutes_now(self) -> float:
-        return self.seconds() / (60 * self.settings.minutes) if self.settings.minutes else 0.0
+        """The last validation belongs to train.minutes. It will take about as long as the one before it."""
+        for_updates = max(1.0, 60 * self.settings.minutes - self.state.validation_duration)
+        return self.seconds() / for_updates if self.settings.minutes else 0.0
+
+    def validation_is_due(self) -> bool:
+        """Whether it is time for a validation, by the clock."""
+        settings, state, seconds = self.settings, self.state, self.seconds()
+        left = 60 * settings.minutes - seconds
+        if settings.minutes and not state.validated_steps and seconds >= left:
+            return True  # this one shows how long the last will take
+        if settings.minutes and left < 3 * state.validation_duration:
+            return False  # the last validation comes soon
+        return 0 < 60 * settings.valid_minutes <= seconds - state.last_validation_seconds
 
     def flops(self) -> float:
         passes = 1 if self.settings.consistency == "none" else 2

@@ -30,19 +30,23 @@ def data_fingerprint(recipe: Recipe) -> str:
     return str(read_json(meta, "the prepared data's").get("fingerprint"))
 
 
-def as_prepared(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """The recipe with the [vocab] table of the prepared data, and a note for each key of the recipe that is ignored."""
-    path = recipe.prepared_folder / "recipe.toml"
-    if not path.is_file():
-        return recipe, []
-    prepared = load_recipe(path)
-    used, asked = (recipe_tables(each)["vocab"] for each in (prepared, recipe))
-    notes = [
-        f"vocab.{key} = {asked[key]!r} is ignored: the data were prepared with {used[key]!r}"
-        for key in asked
-        if prepared.vocab.reuse is None and key in used and used[key] != asked[key]
+def as_prepared(recipe: Recipe) -> Recipe:
+    """The recipe with the [vocab] table of the prepared data. A [vocab] key that states something else is an error."""
+    folder = recipe.prepared_folder
+    if not (folder / "recipe.toml").is_file():
+        return recipe
+    prepared = load_recipe(folder / "recipe.toml").vocab
+    differences = [
+        f"vocab.{key} = {getattr(prepared, key)!r}, not {value!r}"
+        for key, value in vars(recipe.vocab).items()
+        if f"vocab.{key}" in recipe.stated and prepared.reuse is None and getattr(prepared, key) != value
     ]
-    return replace(recipe, vocab=prepared.vocab), notes
+    if differences:
+        raise NmtError(
+            f"the data in {folder} were prepared with {'; '.join(differences)}",
+            "leave the key out, or prepare the data again with it: nmt prepare ... --out NEW",
+        )
+    return replace(recipe, vocab=prepared)
 
 
 def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> None:

@@ -24,7 +24,8 @@ class TrainingScreen:
         self.recipe, self.summarize = recipe, summarize
         self.console = messages()
         self.train: Train | None = None
-        self.best, self.last_plain_line = "", 0.0
+        self.best, self.steps = "", 0
+        self.last_plain_line, self.last_sign_of_life = 0.0, time.monotonic()
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> TrainingScreen:
@@ -40,11 +41,13 @@ class TrainingScreen:
             case Step():
                 if self.console.is_terminal:
                     self.live.update(self.line(event))
+                elif time.monotonic() - self.last_sign_of_life >= 30:  # slow updates: log entries are far apart
+                    self.show_plain(event)
             case Train():
                 self.train, now = event, time.monotonic()
-                if not self.console.is_terminal and now - self.last_plain_line >= 10.0:
+                if not self.console.is_terminal and now - self.last_plain_line >= 10:
                     self.last_plain_line = now
-                    self.console.print(self.line(Step(event.step, event.epoch, event.loss)), soft_wrap=True)
+                    self.show_plain(Step(event.step, event.epoch, event.loss))
             case Status():
                 self.live.update(Text(event.text, style="dim"))
             case Valid():  # an Average is a Valid too
@@ -55,6 +58,7 @@ class TrainingScreen:
                 self.show_end(event)
 
     def show_start(self, start: Start) -> None:
+        self.steps = start.steps
         if self.console.is_terminal:
             self.live.start()
         if start.best_bleu is not None:
@@ -68,6 +72,10 @@ class TrainingScreen:
             f"{start.pairs:,} pairs, {start.valid_lines:,} validation lines"
         )
         self.say(f"{start.device}, {threads}, {start.precision}: {start.precision_reason}")
+
+    def show_plain(self, step: Step) -> None:
+        self.last_sign_of_life = time.monotonic()
+        self.console.print(self.line(step), soft_wrap=True)
 
     def show_validation(self, valid: Valid) -> None:
         name = f"average of {len(valid.checkpoints)} checkpoints" if isinstance(valid, Average) else "valid"
@@ -106,7 +114,7 @@ class TrainingScreen:
 
     def line(self, step: Step) -> Text:
         """The line that changes: `step 40/300  epoch 1.50  loss 2.345  lr 1.0e-03  ...  best 12.34`."""
-        total = f"/{self.recipe.train.steps:,}" if self.recipe.train.steps else ""
+        total = f"/{self.steps:,}" if self.steps else ""
         parts = {"step": f"step {step.step:,}{total}", "epoch": f"epoch {step.epoch:.2f}"}
         parts["loss"] = f"loss {step.loss:.3f}"
         if self.train is not None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from nmt_cli.store import checkpoint
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
 from nmt_cli.training import distributed
+from nmt_cli.training.plan import Plan, as_begun, make_plan
 from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
 from nmt_cli.training.trainer import Trainer, Watch
 
@@ -58,6 +60,7 @@ def train(
     `set` changes keys of the recipe: {"train.warmup": 500}. `start_from` names a run or model whose weights training
     starts from. `force` renames an existing run and starts again. `watch` is called with every event; None is silent.
     """
+    began = perf_counter()
     given: dict[str, Any] = {"train.out": str(out)} if out else {}
     if minutes is not None:
         given["train.minutes"] = minutes
@@ -66,11 +69,12 @@ def train(
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device.type == "cuda")
     alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
-    size = local_processes(recipe, threads) if alone else 1
-    job = partial(_session, recipe, device, start_from, force, max(1, threads // size))
     try:
+        plan = _plan(recipe, device, start_from, force, world) if world.leader else Plan(recipe, [])
+        plan = distributed.from_leader(plan, world)
+        size = local_processes(plan.recipe, threads) if alone else 1
+        job = partial(_session, plan, device, start_from, force, max(1, threads // size), began)
         if size > 1:
-            data_fingerprint(recipe)  # report missing data before processes start
             return distributed.with_workers(size, partial(job, watch), partial(job, None))
         return job(watch, world)
     finally:
@@ -78,13 +82,29 @@ def train(
         torch.set_num_threads(threads)
 
 
+def _plan(recipe: Recipe, device: torch.device, start_from: Path | None, force: bool, world: distributed.World) -> Plan:
+    """The plan of a new run. A run that is continued keeps the settings that it began with."""
+    data_fingerprint(recipe)  # report missing data before anything else
+    recipe = as_prepared(recipe)
+    is_forced = force and not _was_forced(world)
+    if RunFolder(recipe.run_folder).saved_checkpoints() and not is_forced:
+        return Plan(as_begun(recipe) if recipe.train.auto else recipe, [])
+    keep_freed_memory()
+    return make_plan(recipe, device, world.size, start_from)
+
+
+def _was_forced(world: distributed.World) -> bool:
+    """torchrun may restart this process: --force counts only once."""
+    return world.store is not None and world.store.check(["forced"])
+
+
 def local_processes(recipe: Recipe, threads: int) -> int:
     """The number of processes that share the work of this many threads of a CPU."""
     wanted = recipe.train.processes
     # The operations of a narrow model are too short for threads: processes train it faster (docs/performance.md). Each
-    # process needs at least 2048 tokens of a batch.
+    # process needs at least 512 tokens of a batch.
     if not wanted and recipe.model.dim < 512:
-        most = recipe.train.batch_tokens * recipe.train.accumulate // 2048
+        most = recipe.train.batch_tokens * recipe.train.accumulate // 512
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
 
@@ -102,33 +122,35 @@ def keep_freed_memory() -> bool:
 
 
 def _session(
-    recipe: Recipe,
+    plan: Plan,
     device: torch.device,
     start_from: Path | None,
     force: bool,
     threads: int,
+    began: float,
     watch: Watch | None,
     world: distributed.World,
 ) -> Result:
+    recipe = plan.recipe
     torch.set_num_threads(threads)
     keep_freed_memory()
     run = RunFolder(recipe.run_folder)
     log: LogWriter | None = None
     resume_step: int | None = None
     with ExitStack() as stack:
-        # 1. Checks, before anything is written. torchrun may restart this process: --force counts only once.
+        # 1. Checks, before anything is written.
         if world.leader:
             data_fingerprint(recipe)
-            force = force and not (world.store and world.store.check(["forced"]))
+            force = force and not _was_forced(world)
             if start_from is not None and (force or not run.saved_checkpoints()):
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(run.lock, _OTHER))
             saved = [] if force else run.saved_checkpoints()
             resume_step = saved[-1].step if saved else None
-        recipe_as_prepared, notes = as_prepared(recipe)
+        notes = list(plan.lines)
         resume_step = distributed.from_leader(resume_step, world)
         resume_from = None if resume_step is None else run.checkpoint(resume_step)
-        trainer = Trainer(recipe_as_prepared, world, device, resume_from, start_from, watch)
+        trainer = Trainer(recipe, world, device, resume_from, start_from, watch, began)
 
         # 2. The folder of the run.
         if world.leader:

@@ -108,8 +108,12 @@ class Trainer:
         resume_from: CheckpointFolder | None,
         start_from: Path | None,
         watch: Watch | None,
+        began: float,
     ) -> None:
-        """`recipe` has the [vocab] table of the prepared data (as_prepared). `start_from` is the model of --from."""
+        """`recipe` has the [vocab] table of the prepared data (as_prepared). `start_from` is the model of --from.
+
+        `began` is the value of perf_counter() when the session began.
+        """
         self.recipe, self.settings, self.world = recipe, recipe.train, world
         self.run = RunFolder(recipe.run_folder)
         self.keep = max(self.settings.keep, self.settings.average)  # number of validated checkpoints to keep
@@ -158,7 +162,7 @@ class Trainer:
         if resume_from and self.updater.moving_average is not None:
             for name, tensor in checkpoint.load_tensors(resume_from.moving_average).items():
                 self.updater.moving_average[name].copy_(tensor)
-        self.budget = Budget(self.settings, self.state, self.model)
+        self.budget = Budget(self.settings, self.state, self.model, began)
         self.budget_used = 0.0  # share of the budget before the last update
         self.stop_request = StopRequest(lambda: self.watch(STOPPING))
         self.stop_signal = 0  # the signal that all processes stop for after the same update
@@ -181,7 +185,8 @@ class Trainer:
 
     def fit(self, log: LogWriter | None, notes: Iterable[str] = ()) -> tuple[str, int]:
         """Train until a limit is reached or a signal comes. Returns the reason and the number of the signal, or 0."""
-        reason = self.budget.reason_to_stop(self.stream.epochs)
+        # A new run makes at least one update, even if its minutes are over already.
+        reason = self.budget.reason_to_stop(self.stream.epochs) if self.resumed else ""
         if reason and self.state.finished:
             self.watch(self.start_entry())
             self.watch(AlreadyFinished(reason))
@@ -191,6 +196,8 @@ class Trainer:
         self.tell(notes)
         self.check_measure()
         with self.stop_request:
+            if self.state.origin and not self.resumed:
+                self.validate()  # the scores before fine-tuning; a worse model is never kept
             while not (reason or self.stop_signal):
                 validation_due = self.update()
                 if self.state.step % self.settings.log_every == 0:
@@ -225,13 +232,13 @@ class Trainer:
         batches = [(part.read(), seed) for part, seed in zip(parts, seeds, strict=True) if len(part.numbers)]
 
         # 2. The facts that all processes must agree on, as sums. Only the leader's clock counts, so the others add 0.
-        leader, since_validation = self.world.leader, self.budget.seconds() - state.last_validation_seconds
+        leader = self.world.leader
         facts = self.over_all_processes(
             [
                 sum(batch.tokens for batch, _ in batches),
                 sum(batch.source_tokens for batch, _ in batches),
                 sum(batch.cells for batch, _ in batches),
-                leader and 0 < 60 * settings.valid_minutes <= since_validation,
+                leader and self.budget.validation_is_due(),
                 self.budget.share_of_minutes_now() if leader else 0.0,
                 self.stop_request.signal > 0,
             ]
@@ -293,6 +300,7 @@ class Trainer:
     def validate(self) -> None:
         """Validate the weights that would be kept, keep them if they are the best so far, and save a checkpoint."""
         self.log_window()
+        began = self.budget.seconds()
         state, weights = self.state, self.updater.moving_average
         entry = self.measure(weights)
         entry = replace(entry, best=is_better(entry, state.best_value))
@@ -309,6 +317,7 @@ class Trainer:
         if entry.best and self.world.leader:
             checkpoint.link(self.run.best, self.run.checkpoint(state.step))
         state.last_validation_seconds = self.window_began = self.budget.seconds()
+        state.validation_duration = state.last_validation_seconds - began
 
     def check_measure(self) -> None:
         """If the metric, the lines or the beam have changed since the last session, measure the best model again."""
@@ -323,7 +332,10 @@ class Trainer:
     def finish(self) -> None:
         """Validate the last weights and the average of the last checkpoints, and export the best."""
         if self.state.step not in self.state.validated_steps and not self.updater.skipped_in_a_row:
+            expected = self.state.validation_duration
             self.validate()
+            # If it was faster than expected, some seconds are left. The run is finished all the same.
+            self.state.validation_duration = max(expected, self.state.validation_duration)
         if self.settings.average > 1:
             self.average()
         if self.world.leader and self.run.model.exists() and not self.updater.skipped_in_a_row:
@@ -427,6 +439,7 @@ class Trainer:
             processes=self.world.size,
             threads=torch.get_num_threads(),
             seed=settings.seed,
+            steps=settings.steps,
             best_bleu=state.best_value if by_bleu else None,
         )
 

@@ -188,7 +188,7 @@ def test_help_prepare_and_recipes_do_not_import_torch(nmt, small):
 
 def test_dry_run_prints_a_recipe_and_writes_nothing(nmt, small, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    result = nmt(*small, "--dry-run")
+    result = nmt(*small, "--dry-run", "--set", "train.auto=false")
     assert result.code == 0, result.err
     assert sorted(tmp_path.rglob("*")) == before
     assert "parameters" in result.text and "learning rate" in result.text

@@ -42,7 +42,7 @@ def test_fine_tuning_starts_from_the_weights_of_a_run_with_the_same_model(nmt, t
     same = ("train", toy, "--out", "child", *sets("data.prepared=other", "train.steps=1", "train.lr=1e-12"))
     assert_user_error(nmt(*same, "--from", "child"), "it started from", "parent")
     # Another vocabulary is refused.
-    assert nmt("prepare", *files[:5], "foreign", "--vocab-size", "50").code == 0
+    assert nmt("prepare", *files[:5], "foreign", "--vocab-size", "60").code == 0
     refused = nmt("train", toy, "--from", "parent", "--out", "c2", *sets("data.prepared=foreign"))
     assert_user_error(refused, "another vocabulary", "vocab.reuse=parent")
     # Another model is refused, even if its weights have the same shapes.

@@ -87,14 +87,10 @@ def test_a_disk_without_links_is_not_an_error(train_toy, monkeypatch):
     assert steps_saved(result.run) == sorted({40, result.best.step})
 
 
-def test_the_vocabulary_is_that_of_the_prepared_data(nmt, toy, tmp_path):
-    """The recipe of the run records it."""
+def test_another_vocabulary_than_that_of_the_prepared_data_is_refused(nmt, toy, tmp_path):
     result = nmt("train", toy, *sets("vocab.size=70", "train.steps=2"))
-    assert result.code == 0 and "vocab.size = 70 is ignored: the data were prepared with 60" in " ".join(
-        result.err.split()
-    )
-    for folder in ("", "model/"):
-        assert load_recipe(tmp_path / f"runs/toy/{folder}recipe.toml").vocab.size == 60
+    assert_user_error(result, "were prepared with vocab.size = 60, not 70", "leave the key out")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_two_vocabularies_of_one_size_are_not_tied(nmt, toy, tmp_path, prepared):

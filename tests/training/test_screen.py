@@ -16,7 +16,7 @@ from nmt_cli.terminal.plot import duration
 from nmt_cli.training.screen import TrainingScreen
 from nmt_cli.training.trainer import STOPPING, AlreadyFinished, Status, Step
 
-START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None)
+START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, 100, None)
 TRAIN = Train(50, 1.25, 2.5, 9.0, 1e-3, 1.0, 5000, 1234.5, 0.034, 2.0, 0.5, 1e9, 100.0)
 VALID = Valid(50, 12.34, 1.5, 4.48, 12.34, 40.0, "nrefs:1|tok:13a", 10, 0.5, best=True)
 
@@ -97,13 +97,26 @@ def test_every_event_is_shown(screen):
 
 
 def test_a_file_gets_a_line_every_ten_seconds_and_no_line_for_each_step(screen, monkeypatch):
-    now = iter([100.0, 101.0, 111.0])
-    monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: next(now))
+    now = 100.0
+    monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: now)
     with screen(terminal=False) as shown:
-        for event in (Step(1, 0.1, 5.0), TRAIN, TRAIN, TRAIN, Status("validating"), STOPPING):
+        shown.steps = 100
+        for event in (Step(1, 0.1, 5.0), TRAIN, Step(2, 0.1, 5.0), TRAIN, Status("validating"), STOPPING):
             shown.watch(event)
+            now += 2.0
+        shown.watch(TRAIN)
     lines = shown.text().splitlines()
     assert len(lines) == 2 and all(line.startswith("step 50/100  epoch 1.25  loss 2.500") for line in lines)
+
+
+def test_a_file_gets_a_line_every_thirty_seconds_when_updates_are_slow(screen, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: now)
+    with screen(terminal=False) as shown:
+        for step in range(1, 10):
+            now += 12.0
+            shown.watch(Step(step, 0.1, 5.0))
+    assert [line.split("  ")[0] for line in shown.text().splitlines()] == ["step 3", "step 6", "step 9"]
 
 
 def test_without_a_summary_the_end_is_one_line(screen):

@@ -1,0 +1,147 @@
+"""Do the settings that nmt chooses reach the quality of settings tuned by hand, in the same time?
+
+    python benchmarks/own_files.py --minutes 5                        # all corpora
+    python benchmarks/own_files.py --minutes 10 --only multi30k-en-de
+    python benchmarks/own_files.py --minutes 5 --only docs-en-fr --try model.dim=256 model.ff=1024
+
+Each corpus is given as two files: `nmt prepare --source --target` with its validation and test files, then `nmt train
+--minutes M` without a recipe. The rival is a recipe, or a list of settings, that was tuned by hand on the validation
+lines. Both train one after the other on the same machine. The result is the ratio of their BLEU scores on the test
+lines. Validation BLEU stands beside it: a choice may look at nothing else. --try trains with further settings instead,
+and shows their validation BLEU only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SHARED = Path(__file__).parent.parent.parent / "shared/data"
+MUON = (
+    "train.optimizer=muon",
+    "train.batch_tokens=2048",
+    "train.schedule=linear",
+    "train.warmup=200",
+    "train.ema=0.99",
+)
+TINY = (
+    *("model.dim=128", "model.heads=4", "model.ff=256", "model.encoder_layers=4", "model.decoder_layers=4"),
+    *("train.lr=8e-3", *MUON),
+)
+LONG = ("train.schedule=wsd", "train.cooldown=0.5", "train.lr=5e-3", "train.warmup=300", "train.ema=0.999")
+SMALL = (
+    *("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3"),
+    *(*MUON, *LONG),
+)
+
+# folder, names of the splits, languages; vocabulary and settings of the rival for short and for long trainings
+CORPORA = {
+    "multi30k-en-de": ("multi30k", ("train", "val", "test_2016_flickr"), ("en", "de")),
+    "multi30k-en-fr": ("multi30k", ("train", "val", "test_2016_flickr"), ("en", "fr")),
+    "tatoeba-en-de": ("tatoeba-en-de", ("train", "dev", "test"), ("en", "de")),
+    "docs-en-fr": ("python-docs-en-fr", ("train", "dev", "test"), ("en", "fr")),
+    "multi30k-2000": ("multi30k", ("train", "val", "test_2016_flickr"), ("en", "de")),
+    "demo": ("", ("train", "dev", "test"), ("en", "fr")),
+}
+RIVALS = {
+    "multi30k-en-de": (4000, (*TINY, "model.dropout=0.1"), (*TINY, *LONG, "model.dropout=0.2")),
+    "multi30k-en-fr": (4000, (*TINY, "model.dropout=0.1"), (*TINY, *LONG, "model.dropout=0.2")),
+    "tatoeba-en-de": (8000, (*SMALL, "model.dropout=0.1"), (*SMALL, "model.dropout=0.1")),
+    "docs-en-fr": (4000, (*TINY, "model.dropout=0.1"), (*SMALL, "model.dropout=0.1")),
+    "multi30k-2000": (1000, (*TINY, "model.dropout=0.3"), (*TINY, *LONG, "model.dropout=0.3")),
+    "demo": (
+        2000,
+        *2
+        * (
+            (
+                *("model.dim=128", "model.heads=4", "model.ff=512", "model.encoder_layers=2", "model.decoder_layers=2"),
+                *("model.dropout=0", "train.optimizer=adam", "train.schedule=inverse_sqrt", "train.batch_tokens=512"),
+                *("train.warmup=300", "train.lr=4e-3", "train.ema=0.998"),
+            ),
+        ),
+    ),
+}
+
+
+def nmt(*args: object) -> str:
+    done = subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, args)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"nmt {' '.join(map(str, args))}\n{done.stderr}")
+    return done.stdout
+
+
+def files_of(name: str, work: Path) -> list[Path]:
+    """Source and target of train, valid and test, as plain files."""
+    folder, splits, languages = CORPORA[name]
+    if not folder:
+        nmt("demo", work / "corpus")
+        return [work / f"corpus/{split}.{language}" for split in splits for language in languages]
+    files = []
+    for split in splits:
+        for language in languages:
+            lines = gzip.decompress((SHARED / folder / f"{split}.{language}.gz").read_bytes()).splitlines(keepends=True)
+            files.append(work / f"{split}.{language}")
+            files[-1].write_bytes(b"".join(lines[:2000] if name.endswith("-2000") and split == "train" else lines))
+    return files
+
+
+def trained(data: Path, run: Path, minutes: float, settings: tuple[str, ...]) -> tuple[float, float]:
+    """The best validation BLEU of a training, and the minutes that the command took."""
+    began = time.perf_counter()
+    sets = [part for setting in settings for part in ("--set", setting)]
+    nmt("train", data, "--out", run, "--minutes", minutes, *sets)
+    took = (time.perf_counter() - began) / 60
+    entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return max(entry["bleu"] for entry in entries if entry["kind"] == "valid"), took
+
+
+def test_bleu(run: Path, source: Path, reference: Path) -> float:
+    (run / "out").write_text(nmt("translate", run, source, "--beam", 5))
+    return float(re.search(r"BLEU\s+([\d.]+)", nmt("score", run / "out", "--ref", reference))[1])  # type: ignore[index]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--only", choices=CORPORA, nargs="*", default=list(CORPORA))
+    parser.add_argument("--try", nargs="*", dest="settings", metavar="KEY=VALUE")
+    args = parser.parse_args()
+    for name in args.only:
+        if CORPORA[name][0] and not (SHARED / CORPORA[name][0]).is_dir():
+            print(f"{name}: skipped, because the corpus is not here")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder)
+            files = files_of(name, work)
+            options = ("--source", "--target", "--valid-source", "--valid-target", "--test-source", "--test-target")
+            given = [part for pair in zip(options, files, strict=True) for part in pair]
+            size, short, long = RIVALS[name]
+            nmt("prepare", *given, "--out", work / "own")
+            if args.settings is not None:
+                valid, took = trained(work / "own", work / "tried", args.minutes, tuple(args.settings))
+                print(f"{name}: valid {valid:.2f} after {took:.2f} minutes with {' '.join(args.settings)}", flush=True)
+                continue
+            nmt("prepare", *given, "--out", work / "tuned", "--vocab-size", size)
+            rival = (*(short if args.minutes <= 20 else long), "train.auto=false", "train.steps=0", "train.patience=0")
+            rival += ("train.valid_every=1000000", f"train.valid_minutes={args.minutes / 4}")
+            figures = []
+            for data, settings in (("own", ()), ("tuned", rival)):
+                valid, took = trained(work / data, work / f"run-{data}", args.minutes, settings)
+                figures.append((valid, test_bleu(work / f"run-{data}", *files[4:]), took))
+            (own_valid, own, own_took), (tuned_valid, tuned, tuned_took) = figures
+            print(
+                f"{name}, {args.minutes:g} minutes: chosen {own:.2f} (valid {own_valid:.2f}, {own_took:.2f} minutes), "
+                f"tuned {tuned:.2f} (valid {tuned_valid:.2f}, {tuned_took:.2f} minutes), ratio {own / tuned:.3f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The settings that nobody states: pure functions of the data, the time and the machine.
+
+`nmt prepare` asks for the size of the vocabulary, `nmt train` for everything else. docs/automatic.md shows the rules as
+tables, with the measurements behind them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Sizes of a Transformer, from small to large. The last two are those of the paper.
+SIZES = (
+    {"dim": 128, "heads": 4, "ff": 256, "encoder_layers": 4, "decoder_layers": 4},
+    {"dim": 192, "heads": 4, "ff": 512, "encoder_layers": 4, "decoder_layers": 4},
+    {"dim": 256, "heads": 4, "ff": 1024, "encoder_layers": 3, "decoder_layers": 3},
+    {"dim": 384, "heads": 6, "ff": 1536, "encoder_layers": 4, "decoder_layers": 4},
+    {"dim": 512, "heads": 8, "ff": 2048, "encoder_layers": 6, "decoder_layers": 6},
+    {"dim": 1024, "heads": 16, "ff": 4096, "encoder_layers": 6, "decoder_layers": 6},
+)
+MOST_PARAMETERS = 6  # of a model, for each target token of the training data
+FEWEST_TOKENS = 0.7  # target tokens that training must read in the time given, for each parameter of the model
+MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
+DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # up to this many epochs; above, 0.3
+MOST_UPDATES_OF_WARMUP = 300
+FINE_TUNING = 0.2  # factor of the learning rate for a model that is trained already
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts about a training, apart from its model."""
+
+    target_tokens: int  # in one pass over the training data
+    minutes: float  # the time given; 0: no limit
+    epochs: float  # the passes over the data that train.steps, epochs and tokens allow; 0: no limit
+    on_cpu: bool
+    is_trained: bool = False  # training starts from the weights of a model
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that could be trained, and the speed of its training here."""
+
+    dim: int
+    parameters: int
+    tokens_per_second: float  # target tokens
+
+    def epochs(self, facts: Facts) -> float:
+        """The passes over the data that the limits allow."""
+        limits = [MOST_EPOCHS, facts.epochs, 60 * facts.minutes * self.tokens_per_second / facts.target_tokens]
+        return min(limit for limit in limits if limit)
+
+
+def vocab_size(lines: Iterable[str]) -> int:
+    """The number of pieces for a text: twice the square root of its characters, from 500 to 32,000, in hundreds.
+
+    Each character is a piece, so a text with many different characters gets more pieces.
+    """
+    characters, different = 0, set[str]()
+    for line in lines:
+        characters += len(line)
+        different.update(line)
+    wanted = min(32_000, max(500, 2 * math.sqrt(characters)))
+    return 100 * math.ceil(max(wanted, 1.5 * len(different)) / 100)
+
+
+def sizes_to_try(stated: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sizes that agree with the [model] keys that the user states, from small to large."""
+    sizes: list[dict[str, Any]] = [dict(size) for size in SIZES]
+    if "dim" in stated:  # take the size of the nearest width, and as many of its heads as divide the width
+        size = min(sizes, key=lambda size: abs(math.log(size["dim"] / stated["dim"])))
+        sizes = [{**size, "heads": math.gcd(stated["dim"], size["heads"])}]
+    return [{**size, **{key: value for key, value in stated.items() if key in size}} for size in sizes]
+
+
+def suits(model: Candidate, facts: Facts) -> bool:
+    """Whether there are enough data for this model, and enough time to train it."""
+    enough_data = model.parameters <= MOST_PARAMETERS * facts.target_tokens
+    enough_time = model.epochs(facts) * facts.target_tokens >= FEWEST_TOKENS * model.parameters
+    return enough_data and enough_time
+
+
+def choose_training(facts: Facts, model: Candidate) -> dict[str, Any]:
+    """The keys of a training, for the model that was chosen."""
+    epochs = model.epochs(facts)
+    tokens = epochs * facts.target_tokens
+    # At least 1,000 updates, if batches of 1,024 tokens allow that. A GPU is idle with small batches.
+    batch = 2 ** int(math.log2(min(2048, max(1024, tokens / 1000)))) if facts.on_cpu else 16_384
+    updates = max(1, round(tokens / batch))
+    has_limit = facts.minutes or facts.epochs
+    peak = (FINE_TUNING if facts.is_trained else 1) * 8e-3 * math.sqrt(128 / model.dim)
+    return {
+        "model.dropout": next((dropout for most, dropout in DROPOUT if epochs <= most), 0.3),
+        "train.batch_tokens": batch,
+        "train.optimizer": "muon",
+        "train.lr": float(f"{peak:.2g}"),
+        "train.warmup": min(MOST_UPDATES_OF_WARMUP, max(10, updates // 10)),
+        "train.schedule": "linear" if has_limit else "inverse_sqrt",
+        "train.ema": round(min(0.999, max(0.9, 1 - 20 / updates)), 3),
+        "train.steps": 0,
+        "train.epochs": 0.0 if has_limit and epochs < MOST_EPOCHS else float(MOST_EPOCHS),
+        "train.patience": 0 if has_limit else 8,
+        "train.valid_every": 1_000_000,
+        "train.valid_minutes": round(min(10.0, max(0.5, facts.minutes / 4)), 2) if facts.minutes else 5.0,
+    }

@@ -1,0 +1,210 @@
+"""Before a training: choose the settings that the recipe leaves open, and foresee how far the limits reach.
+
+recipe/automatic.py has the rules. This module gathers the facts for them, and times a few updates on this machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batches import make_batch
+from nmt_cli.data.shards import Shard
+from nmt_cli.errors import NmtError
+from nmt_cli.model.base import parameters_by_part
+from nmt_cli.model.build import build_model
+from nmt_cli.parallel import cores
+from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to_try, suits
+from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Model, Recipe, Transformer
+from nmt_cli.store.folders import RunFolder, find_model
+from nmt_cli.text.vocab import load_vocab
+from nmt_cli.training.loss import TrainingLoss
+
+_TRIAL_CELLS = 1024  # size of the batch that is timed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe with nothing left open, and sentences for the reader: the choice, the forecast, warnings."""
+
+    recipe: Recipe
+    lines: list[str]
+    updates: int = 0  # the expected length of the training; 0: not foreseen
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Sizes of the training data. Tokens include end marks."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    longer_tokens: int  # of the longer side of each pair
+    vocab_sizes: tuple[int, int]
+
+    @staticmethod
+    def load(recipe: Recipe) -> _Corpus:
+        folder = recipe.prepared_folder
+        sizes = load_vocab(folder / "vocab").sizes
+        source, target = (
+            Shard(folder, f"train.{side}", size).lengths + 1
+            for side, size in zip(("source", "target"), sizes, strict=True)
+        )
+        longer = np.maximum(source, target)
+        return _Corpus(len(source), int(source.sum()), int(target.sum()), int(longer.sum()), sizes)
+
+    def updates_per_epoch(self, recipe: Recipe) -> float:
+        return max(1.0, self.longer_tokens / (recipe.train.batch_tokens * recipe.train.accumulate))
+
+
+def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_from: Path | None = None) -> Plan:
+    """The plan of a new run. `start_from` is the model of --from; its architecture is kept."""
+    corpus = _Corpus.load(recipe)
+    if not recipe.train.auto:
+        speed = processes * _speed(recipe.model, corpus, device) if recipe.train.minutes else 0.0
+        updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, corpus, speed))
+        return Plan(recipe, lines, updates)
+    facts = Facts(
+        target_tokens=corpus.target_tokens,
+        minutes=recipe.train.minutes,
+        epochs=_stated_epochs(recipe, corpus),
+        on_cpu=device.type == "cpu",
+        is_trained=start_from is not None,
+    )
+
+    # 1. The model: the largest that suits the data and the time.
+    stated, candidate = _stated(recipe, "model"), None
+    model = replace(load_recipe(find_model(start_from).recipe).model, **stated) if start_from else recipe.model
+    sizes = sizes_to_try(stated) if isinstance(model, Transformer) and not start_from else [{}]
+    for size in sizes:
+        larger = replace(model, **size)
+        speed = processes * _speed(larger, corpus, device)
+        tried = _candidate(larger, corpus, speed)
+        if candidate is not None and not suits(tried, facts):
+            break
+        model, candidate = larger, tried
+    assert candidate is not None
+
+    # 2. Everything else.
+    chosen = choose_training(facts, candidate)
+    tables: dict[str, dict[str, Any]] = {"model": {}, "train": {}}
+    for name, value in chosen.items():
+        table, _, key = name.partition(".")
+        if name not in recipe.stated:
+            tables[table][key] = value
+    resolved = replace(
+        recipe, model=replace(model, **tables["model"]), train=replace(recipe.train, **tables["train"], auto=False)
+    )
+    for key, problem in resolved.train.problems():
+        raise NmtError(f"train.{key}: {problem}", "state this key as well, or leave out the others of [train]")
+    updates, lines = _forecast(resolved, corpus, candidate)
+    return Plan(resolved, [_choice(resolved, corpus, device), *lines], updates)
+
+
+def as_begun(recipe: Recipe) -> Recipe:
+    """The recipe with the choices that were made when its run began."""
+    begun = load_recipe(RunFolder(recipe.run_folder).recipe)
+    train = replace(begun.train, **{**_stated(recipe, "train"), "out": recipe.train.out, "auto": False})
+    return replace(recipe, model=replace(begun.model, **_stated(recipe, "model")), train=train)
+
+
+def _stated(recipe: Recipe, table: str) -> dict[str, Any]:
+    """The keys of a table that a file or an override sets."""
+    names = [name.removeprefix(f"{table}.") for name in recipe.stated if name.startswith(f"{table}.")]
+    return {name: getattr(getattr(recipe, table), name) for name in names}
+
+
+def _stated_epochs(recipe: Recipe, corpus: _Corpus) -> float:
+    """The passes over the data that the limits of the recipe allow, apart from minutes. 0: no limit."""
+    train, stated = recipe.train, recipe.stated
+    limits = [
+        train.epochs if "train.epochs" in stated else 0.0,
+        train.tokens / corpus.target_tokens if "train.tokens" in stated else 0.0,
+        train.steps / corpus.updates_per_epoch(recipe) if "train.steps" in stated else 0.0,
+    ]
+    return min((limit for limit in limits if limit), default=0.0)
+
+
+def _candidate(model: Model, corpus: _Corpus, speed: float) -> Candidate:
+    with torch.device("meta"):  # the meta device allocates no memory
+        parameters = parameters_by_part(build_model(model, *corpus.vocab_sizes)).total()
+    return Candidate(model.dim, parameters, speed)
+
+
+def _speed(model: Model, corpus: _Corpus, device: torch.device) -> float:
+    """Target tokens per second of a forward and a backward pass, over pairs of the mean length."""
+    source, target = (
+        max(1, round(tokens / corpus.pairs) - 1) for tokens in (corpus.source_tokens, corpus.target_tokens)
+    )
+    rows = max(1, _TRIAL_CELLS // (1 + max(source, target)))
+    ids = np.random.default_rng(0)
+    batch = make_batch(
+        list(ids.integers(4, corpus.vocab_sizes[0], (rows, source))),
+        list(ids.integers(4, corpus.vocab_sizes[1], (rows, target))),
+    )
+    tensors = [torch.from_numpy(array).to(device) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
+    built = build_model(model, *corpus.vocab_sizes).to(device)
+    loss = TrainingLoss(built, Recipe().train).train()
+    fastest = float("inf")
+    for _ in range(4):  # the first is slow
+        began = perf_counter()
+        loss(*tensors)[0].backward()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        fastest = min(fastest, perf_counter() - began)
+    return batch.tokens / fastest
+
+
+def _choice(recipe: Recipe, corpus: _Corpus, device: torch.device) -> str:
+    """The choice in one sentence."""
+    model, train = recipe.model, recipe.train
+    time = f"{train.minutes:g} minutes" if train.minutes else "no time limit"
+    machine = f"{cores()} cores" if device.type == "cpu" else device.type
+    layers = ""
+    if isinstance(model, Transformer):
+        layers = f" of width {model.dim}, {model.encoder_layers}+{model.decoder_layers} layers"
+    return (
+        f"{corpus.pairs:,} pairs, {time}, {machine}: {model.family}{layers}, dropout {model.dropout:g}, "
+        f"{train.optimizer} at {train.lr:g}, {train.batch_tokens:,} tokens a batch (train.auto; --set changes a value)"
+    )
+
+
+def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, list[str]]:
+    """The number of updates that the limits allow (0: unknown), and sentences about it, with warnings."""
+    train = recipe.train
+    per_epoch = corpus.updates_per_epoch(recipe)
+    limits = {
+        f"{train.minutes:g} minutes": 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
+        f"{train.steps:,} updates": train.steps / per_epoch,
+        f"{train.tokens:,} tokens": train.tokens / corpus.target_tokens,
+        f"{train.epochs:g} epochs": train.epochs,
+    }
+    reached = {name: epochs for name, epochs in limits.items() if epochs}
+    if not reached:
+        return 0, []
+    name, epochs = min(reached.items(), key=lambda item: item[1])
+    updates = epochs * per_epoch
+    speed = f", at {model.tokens_per_second:,.0f} target tokens/s" if model.tokens_per_second else ""
+    lines = [f"{name}: about {updates:,.0f} updates, {epochs:.1f} epochs of {corpus.pairs:,} pairs{speed}"]
+    if epochs < 1:
+        lines.append(
+            f"warning: {name} are too few for one pass over the data; expect a weak model, or allow "
+            f"{1 / epochs:.1f} times as much"
+        )
+    if updates < 2 * train.warmup:
+        lines.append(
+            f"warning: the warm-up takes {train.warmup:,} of about {updates:,.0f} updates; lower train.warmup, or "
+            "train longer"
+        )
+    if model.parameters > 100 * corpus.target_tokens:
+        lines.append(
+            f"warning: the model has {model.parameters:,} parameters for {corpus.target_tokens:,} target tokens of "
+            "data; a smaller model would learn more"
+        )
+    return round(updates), lines

@@ -1,0 +1,121 @@
+"""Settings that nobody states are chosen, printed, written into the run, and kept when the run goes on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.checks import assert_user_error
+from support.toy_runs import sets
+
+from nmt_cli.recipe.load import load_recipe
+from nmt_cli.store.log import Valid, read_log
+
+FAST = sets("model.dim=16", "train.precision=fp32", "train.valid_lines=5")
+
+
+@pytest.fixture
+def own(prepared, nmt):
+    """Two files of the user, prepared without a recipe."""
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--set", "data.hold_out=20")
+    assert nmt("prepare", *files, "--out", "own").code == 0
+    return "own"
+
+
+def test_own_files_get_a_vocabulary_and_a_training_that_are_chosen_and_written_down(own, nmt, tmp_path):
+    prepared = load_recipe(tmp_path / "own/recipe.toml")
+    assert prepared.train.auto and 6 <= prepared.vocab.size <= 500
+    result = nmt("train", own, "--out", "run", "--minutes", "0.05", *FAST)
+    assert result.code == 0, result.err
+    choice, forecast = (line for line in result.err.splitlines() if "pairs" in line and "minutes" in line)
+    assert re.match(r"380 pairs, 0.05 minutes, \d+ cores: transformer of width 16, 4\+4 layers, dropout", choice)
+    assert re.match(r"0.05 minutes: about [\d,]+ updates, [\d.]+ epochs of 380 pairs", forecast)
+    recipe = load_recipe(tmp_path / "run/recipe.toml")
+    assert not recipe.train.auto and recipe.model.dim == 16
+    assert (recipe.train.optimizer, recipe.train.schedule) == ("muon", "linear")
+    assert choice in [entry.text for entry in read_log(tmp_path / "run") if entry.kind == "note"]
+
+
+def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
+    train = ("train", own, "--out", "run", *FAST, *sets("train.epochs=0"))
+    assert nmt(*train, "--minutes", "0.03").code == 0
+    before = load_recipe(tmp_path / "run/recipe.toml")
+    result = nmt(*train, "--minutes", "0.06")
+    assert result.code == 0 and "continuing" in result.err, result.err
+    after = load_recipe(tmp_path / "run/recipe.toml")
+    assert after.model == before.model and after.train.minutes == 0.06
+    assert (after.train.lr, after.train.warmup) == (before.train.lr, before.train.warmup)
+
+
+def test_stated_keys_win_over_choices(own, nmt, tmp_path):
+    stated = sets("model.dropout=0.33", "train.lr=0.5e-3", "train.optimizer=adam", "train.steps=3")
+    assert nmt("train", own, "--out", "run", *FAST, *stated).code == 0
+    recipe = load_recipe(tmp_path / "run/recipe.toml")
+    assert recipe.model.dropout == 0.33
+    assert (recipe.train.lr, recipe.train.optimizer, recipe.train.steps) == (0.5e-3, "adam", 3)
+
+
+def test_a_recipe_with_data_only_leaves_the_rest_to_nmt_and_a_recipe_with_training_keys_does_not(write):
+    corpora = '[data]\ntrain = ["a.en", "a.de"]\n'
+    assert load_recipe(write("data.toml", corpora)).train.auto
+    assert not load_recipe(write("train.toml", corpora + "[train]\nwarmup = 4000\n")).train.auto
+    assert not load_recipe(write("model.toml", corpora + "[model]\ndim = 64\n")).train.auto
+    assert load_recipe(write("both.toml", corpora + "[model]\ndim = 64\n[train]\nauto = true\n")).train.auto
+    assert not load_recipe(write("off.toml", corpora + "[train]\nauto = false\n")).train.auto
+
+
+def test_another_family_trains_with_chosen_settings(own, nmt, tmp_path):
+    result = nmt("train", own, "--out", "run", *FAST, *sets("model.family=rnn", "train.steps=3"))
+    assert result.code == 0, result.err
+    recipe = load_recipe(tmp_path / "run/recipe.toml")
+    assert (recipe.model.family, recipe.train.optimizer) == ("rnn", "muon")
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        (("train.warmup=30", "train.steps=40"), "warning: the warm-up takes 30 of about 40 updates"),
+        (("train.steps=2",), "warning: 2 updates are too few for one pass over the data"),
+        (("train.tokens=100",), "warning: 100 tokens are too few for one pass over the data"),
+        (("model.dim=256", "train.steps=40"), "a smaller model would learn more"),
+    ],
+)
+def test_dry_run_warns_when_the_limits_do_not_fit_the_data(toy, nmt, settings, warning):
+    result = nmt("train", toy, "--dry-run", *sets(*settings))
+    assert result.code == 0 and warning in " ".join(result.out.decode().replace("#", "").split())
+
+
+def test_dry_run_of_own_files_prints_the_choice_and_a_valid_recipe(own, nmt, write):
+    result = nmt("train", own, "--dry-run", "--minutes", "5")
+    text = result.out.decode()
+    assert re.search(r"^# 380 pairs, 5 minutes, \d+ cores: transformer", text, re.MULTILINE)
+    assert re.search(r"^# 5 minutes: about|^# 150 epochs: about", text, re.MULTILINE)
+    recipe = load_recipe(write("shown.toml", text))
+    assert not recipe.train.auto and recipe.train.optimizer == "muon"
+
+
+def test_dry_run_before_the_data_are_prepared_says_when_settings_are_chosen(prepared, nmt):
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--out", "new", "--dry-run")
+    assert b"nmt train chooses the model and the training" in nmt("prepare", *files).out
+
+
+def test_another_vocabulary_than_that_of_the_data_is_an_error(own, nmt):
+    result = nmt("train", own, "--out", "run", *sets("vocab.size=80"))
+    assert_user_error(result, "were prepared with vocab.size = ", "not 80")
+
+
+def test_stated_keys_that_do_not_fit_the_choices_are_an_error(own, nmt):
+    result = nmt("train", own, "--out", "run", *FAST, *sets("train.schedule=cosine", "train.epochs=0"))
+    assert_user_error(result, 'train.steps: schedule = "cosine" needs an end', "state this key as well")
+
+
+def test_fine_tuning_keeps_the_model_lowers_the_rate_and_measures_before_and_after(own, prepared, nmt, tmp_path):
+    assert nmt("train", own, "--out", "old", *FAST, *sets("train.steps=5")).code == 0
+    files = ("--source", prepared / "v.en", "--target", prepared / "v.de", "--set", "vocab.reuse=old")
+    assert nmt("prepare", *files, "--out", "new").code == 0
+    result = nmt("train", "new", "--from", "old", "--out", "tuned", *sets("train.steps=5", "train.precision=fp32"))
+    assert result.code == 0, result.err
+    old, tuned = (load_recipe(tmp_path / f"{name}/recipe.toml") for name in ("old", "tuned"))
+    assert tuned.model.dim == old.model.dim == 16 and tuned.train.lr == pytest.approx(old.train.lr / 5, rel=0.05)
+    steps = [entry.step for entry in read_log(tmp_path / "tuned") if isinstance(entry, Valid)]
+    assert steps[0] == 0 and steps[-1] == 5
