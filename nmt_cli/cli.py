@@ -131,7 +131,8 @@ def main() -> NoReturn:
     except _UsageError as error:
         context = getattr(error, "ctx", None)
         message = error.format_message()  # type: ignore[attr-defined]
-        hint = f"{context.command_path if context else 'nmt'} --help shows the options"
+        command = context.command_path if context else "nmt"
+        hint = f"{command} --help {'shows the options' if ' ' in command else 'lists the commands'}"
         if message.endswith("is not readable."):  # Typer checks the permissions of files that options name
             message, hint = f"{message[:-1]}: {os.strerror(errno.EACCES)}", _OS_HINTS[errno.EACCES]
         code = _print_error(message, hint)

@@ -22,7 +22,7 @@ def recipes(
     """List the shipped recipes, print one, or list every key that a recipe may have."""
     from nmt_cli.recipe.help import comments, key_tables
     from nmt_cli.recipe.load import find_recipe, shipped_recipes
-    from nmt_cli.terminal.console import output
+    from nmt_cli.terminal.console import output, say
 
     if keys:
         output().print(key_tables())
@@ -37,3 +37,4 @@ def recipes(
         for shipped, path in shipped_recipes().items():
             table.add_row(shipped, comments(path)[0])
         output().print(table)
+        say("\nnmt recipes NAME prints a recipe; nmt prepare NAME and nmt train NAME use it.")

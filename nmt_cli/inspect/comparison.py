@@ -20,9 +20,6 @@ from nmt_cli.store.log import End, Entry, Start, Train, Valid, best_validation, 
 from nmt_cli.terminal.plot import duration, overlaid
 from nmt_cli.terminal.tables import new_table
 
-# Keys that choose the validation lines and their search. Scores of runs that differ here cannot be compared.
-_VALIDATION = ("data.valid", "data.hold_out", "train.valid_lines", "train.valid_beam")
-
 
 @dataclass(frozen=True)
 class Run:
@@ -67,10 +64,8 @@ def show_comparison(runs: Sequence[Run], width: int) -> RenderableType:
     if not settings:
         parts = [Text("The recipes have the same settings.")]
     parts += ["", _table("Training", runs, _figures(runs))]
-    # Without validation files, the validation lines come from the training files.
-    own = ("data.train",) if not all(run.recipe.data.valid for run in runs) else ()
-    if other := [key for key in (*_VALIDATION, *own) if key in settings]:
-        parts.append(Text(f"The validation scores cannot be compared: {', '.join(other)} differ.", style="bold"))
+    if keys := [key for key in _validation_keys(runs) if key in settings]:
+        parts.append(Text(f"The validation scores cannot be compared, because of {', '.join(keys)}.", style="bold"))
     curves = {run.name: points for run in runs if (points := _curve(run))}
     if any(len(points) > 1 for points in curves.values()):
         parts += ["", Text("validation BLEU", style="bold"), Text(overlaid(curves, min(width, 100), 10))]
@@ -83,6 +78,17 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     keys = dict.fromkeys(key for table in tables for key in table if key != "train.out")
     rows = {key: [_text(table.get(key, "")) for table in tables] for key in keys}
     return {key: _without_common_folder(row) for key, row in rows.items() if len(set(row)) > 1}
+
+
+def _validation_keys(runs: Sequence[Run]) -> list[str]:
+    """The keys that must be equal if validation scores are to be compared."""
+    keys = ["train.valid_lines", "train.valid_beam"]
+    texts = [run.recipe.prepared_folder / "valid.target.txt" for run in runs]
+    if all(text.is_file() for text in texts) and len({text.read_bytes() for text in texts}) == 1:
+        return keys  # the files have other names, but the same lines
+    # Without validation files, the validation lines come from the training files.
+    held_out = [] if all(run.recipe.data.valid for run in runs) else ["data.train", "data.hold_out"]
+    return ["data.valid", *held_out, *keys]
 
 
 def _text(value: Any) -> str:
@@ -105,7 +111,8 @@ def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
         for entry in run.log:
             match entry:
                 case Start():
-                    figures |= {"parameters": f"{entry.parameters:,}", "pairs": f"{entry.pairs:,}", "stopped": ""}
+                    figures |= {"parameters": f"{entry.parameters:,}", "pairs": f"{entry.pairs:,}"}
+                    figures |= {"stopped": "not finished"}
                 case Train():
                     figures |= {"steps": f"{entry.step:,}", "epochs": f"{entry.epoch:.1f}"}
                     figures |= {"time": duration(60 * entry.minutes)}
@@ -114,7 +121,7 @@ def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
                     figures |= {"stopped": entry.reason}
         if best is not None and best.bleu is not None:
             figures |= {"best BLEU": f"{best.bleu:.2f}", "chrF": f"{best.chrf:.2f}", "loss": f"{best.loss:.3f}"}
-            figures |= {"at step": f"{best.step:,}", "lines": f"{best.lines:,}"}
+            figures |= {"at step": f"{best.step:,}", "of lines": f"{best.lines:,}"}
         for name, figure in figures.items():
             rows.setdefault(name, []).append(figure)
     return rows

@@ -29,6 +29,11 @@ def test_wrong_command_line_is_a_user_error(nmt, arguments, message):
     assert message.lower() in result.err.lower()
 
 
+def test_unknown_command_leads_to_the_list_of_commands(nmt):
+    assert_user_error(nmt("translat"), "hint: nmt --help lists the commands")
+    assert_user_error(nmt("translate"), "hint: nmt translate --help shows the options")
+
+
 def test_unknown_recipe_is_a_user_error(nmt):
     assert_user_error(nmt("recipes", "none-such"), "there is no recipe none-such")
 

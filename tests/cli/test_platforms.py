@@ -1,9 +1,14 @@
-"""nmt imports on platforms that lack some modules of Linux and macOS, such as Windows."""
+"""nmt imports on platforms that lack some modules of Linux and macOS, such as Windows, and installs what they have."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
 
 # The first round of imports loads the libraries with everything that they find on this platform. Then the modules and
 # functions that Windows lacks are hidden, and every module of nmt_cli is imported again.
@@ -39,3 +44,20 @@ def test_every_module_imports_without_what_windows_lacks():
     *failures, count = done.stdout.splitlines()
     assert not failures, "\n" + "\n".join(failures)
     assert int(count.split()[0]) > 60, count
+
+
+@pytest.mark.parametrize(
+    ("machine", "python", "installed"),
+    [
+        ("x86_64", "3.10", True),
+        ("aarch64", "3.14", True),
+        ("arm64", "3.12", True),  # macOS
+        ("AMD64", "3.12", True),  # Windows
+        ("ARM64", "3.12", False),  # Windows
+        ("x86_64", "3.15", False),
+    ],
+)
+def test_ctranslate2_is_installed_where_it_has_wheels(machine, python, installed):
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    requirement = Requirement(re.search(r'^  "(ctranslate2.*)",$', project, flags=re.M)[1])
+    assert requirement.marker.evaluate({"platform_machine": machine, "python_version": python}) == installed

@@ -91,7 +91,22 @@ def test_one_validation_is_no_curve(nmt, run):
 )
 def test_different_validations_are_named(nmt, run, train, data, keys):
     result = nmt("compare", run("runs/a", [10]), run("runs/b", [15], train, data))
-    assert f"The validation scores cannot be compared: {keys} differ." in result.text
+    assert f"The validation scores cannot be compared, because of {keys}." in result.text
+
+
+def test_equal_validation_texts_can_be_compared(nmt, run, write):
+    for name in "ab":
+        run(f"runs/{name}", [10], "", f'valid = ["{name}.en", "{name}.de"]')
+        write(f"runs/{name}-data/valid.target.txt", "the same\n")
+    assert "cannot be compared" not in nmt("compare", "runs/a", "runs/b").text
+
+
+def test_killed_run_is_not_finished(nmt, run, tmp_path):
+    run("runs/a", [10])
+    run("runs/b", [10])
+    log = tmp_path / "runs/b/log.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    assert rows_of(nmt("compare", "runs/a", "runs/b").text)["stopped"] == ["2 minutes", "not finished"]
 
 
 def test_paths_are_shown_without_their_common_folder(nmt, run):
