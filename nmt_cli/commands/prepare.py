@@ -55,7 +55,7 @@ def prepare(
     """
     from nmt_cli.data.prepare import prepare_recipe
     from nmt_cli.recipe.load import parse_overrides
-    from nmt_cli.terminal.console import output, say, stages
+    from nmt_cli.terminal.console import output, say, stages, warn
 
     files = {
         "train": (source, target, tsv),
@@ -75,7 +75,7 @@ def prepare(
     from nmt_cli.data.report import show_report
 
     with stages() as show:
-        report = nmt_cli.prepare(loaded, force=force, show=show)
+        report = nmt_cli.prepare(loaded, force=force, show=show, on_warning=warn)
     folder = loaded.prepared_folder
     if report is None:
         say(f"{folder} is up to date: the corpora and settings are the same. Nothing to do.")

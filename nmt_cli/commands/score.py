@@ -78,13 +78,10 @@ def score(
     from nmt_cli.errors import NmtError
     from nmt_cli.scoring import metrics as scoring
     from nmt_cli.scoring.texts import read_texts
-    from nmt_cli.terminal.console import messages, output, stages
+    from nmt_cli.terminal.console import output, stages, warn
 
     if form == "tsv" and sentences + by_length + bool(worst) > 1:
         raise NmtError("a TSV holds one table", "choose one of --sentences, --by-length and --worst; or --format json")
-
-    def warn(warning: str) -> None:
-        messages().print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
 
     texts, warnings = read_texts(hypotheses, references, source)
     for warning in warnings:

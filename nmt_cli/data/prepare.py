@@ -11,9 +11,8 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from nmt_cli.data.blocks import (
     flat_ids,
     split_into_blocks,
 )
+from nmt_cli.data.check import Checked, check_corpora, find_warnings
 from nmt_cli.data.report import Example, Report, Split, report_text
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
@@ -41,7 +41,7 @@ from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
-from nmt_cli.recipe.schema import Corpus, Recipe
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.languages import language_of
 from nmt_cli.text.lines import (
@@ -49,9 +49,7 @@ from nmt_cli.text.lines import (
     check_stdin_once,
     is_blank,
     name_of,
-    read_blocks,
     read_lines,
-    split_tsv,
     write_text,
 )
 from nmt_cli.text.vocab import Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
@@ -75,11 +73,13 @@ def prepare(
     set: Mapping[str, Any] | None = None,
     force: bool = False,
     show: ShowProgress | None = None,
+    on_warning: Callable[[str], None] | None = None,
 ) -> Report | None:
     """Prepare the data of a recipe (its name, its file or a Recipe), or of the files named, and return the report.
 
     Return None if the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
-    `force` the data are written again. `show` draws the progress.
+    `force` the data are written again. `show` draws the progress. `on_warning` is called before the long work with each
+    sign of a mistake in the corpora: text twice, text that is not translated, text in another language.
     """
     recipe = prepare_recipe(recipe, {"train": (source, target, tsv)}, vocab_size=vocab_size, out=out, set=set)
     show = show or (lambda stage, done, total: None)
@@ -94,13 +94,17 @@ def prepare(
         raise NmtError(f"there is no file {missing[0]}", note)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
-        checked = {split: _check_split(split, given, Path(spool), show) for split, given in data.corpora().items()}
+        corpora = data.corpora().items()
+        checked = {split: check_corpora(split, given, data, Path(spool), show) for split, given in corpora}
         fingerprint = _fingerprint(recipe, checked)
         meta_file = folder / "meta.json"
         old = read_json(meta_file, "the prepared data's") if meta_file.is_file() and not force else {}
         if old.get("fingerprint") == fingerprint:
             return None
         check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
+        if on_warning:
+            for warning in find_warnings(checked, data):
+                on_warning(warning)
         with new_folder(folder) as temporary:
             preparation = _Preparation(recipe, checked, temporary, Path(spool), show)
             report = preparation.run()
@@ -167,68 +171,13 @@ def _language(files: Files) -> str | None:
     return language_of(Path(_paths(files)[0])) if _paths(files) else None
 
 
-@dataclass(frozen=True)
-class _CheckedCorpus:
-    """A corpus that was read once: both sides are valid text and have the same number of lines."""
-
-    given: Corpus  # as the recipe names it
-    readable: Corpus  # standard input is replaced by a temporary file
-    lines: int
-    sha256: tuple[str, ...]
-
-    def pairs(self) -> Iterator[Pair]:
-        source, target = self.readable.source, self.readable.target
-        if target is None:
-            return (split_tsv(line, source, number) for number, line in enumerate(read_lines(source), 1))
-        return zip(read_lines(source), read_lines(target), strict=True)
-
-
-_Checked = dict[str, list[_CheckedCorpus]]  # the corpora of each split
-
-
 def _foreign_names(folder: Path) -> list[str]:
     """The names in a folder that `nmt prepare` did not write: all names, if the folder holds no prepared data."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [name for name in names if not _OWN_FILES.fullmatch(name)] if "meta.json" in names else names
 
 
-def _check_split(split: str, corpora: tuple[Corpus, ...], spool: Path, show: ShowProgress) -> list[_CheckedCorpus]:
-    checked = []
-    for given in corpora:
-        scans = [_check_file(path, given.target is None, spool, show) for path in given.paths]
-        counts = [lines for lines, _ in scans]
-        if given.target is not None and counts[0] != counts[1]:
-            raise NmtError(
-                f"{name_of(given.source)} has {counts[0]:,} lines, but {name_of(given.target)} has {counts[1]:,}",
-                "line n of one file must be the translation of line n of the other; nmt counts lines as wc -l does",
-            )
-        readable = Corpus(*(spool / "stdin" if path == STDIN else path for path in given.paths))
-        checked.append(_CheckedCorpus(given, readable, counts[0], tuple(digest for _, digest in scans)))
-    if checked and not any(corpus.lines for corpus in checked):
-        names = ", ".join(str(corpus.given) for corpus in checked)
-        raise NmtError(f"the {split} corpus is empty: {names}", "name files with at least one line")
-    return checked
-
-
-def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple[int, str]:
-    """Count the lines of a file and hash them. Standard input is copied to a temporary file for the second reading."""
-    lines = 0
-    digest = hashlib.sha256()
-    with (spool / "stdin").open("wb") if path == STDIN else nullcontext() as copy:
-        for block in read_blocks(path):
-            if tsv:
-                for number, line in enumerate(block, lines + 1):
-                    split_tsv(line, path, number)
-            lines += len(block)
-            data = "".join(line + "\n" for line in block).encode()
-            digest.update(data)
-            if copy is not None:
-                copy.write(data)
-            show("checking", lines, 0)
-    return lines, digest.hexdigest()
-
-
-def _fingerprint(recipe: Recipe, corpora: _Checked) -> str:
+def _fingerprint(recipe: Recipe, corpora: Checked) -> str:
     """A hash of everything that decides the result: the content of the corpora and the settings, but no paths."""
     tables = recipe_tables(recipe)
     settings = {key: value for key, value in tables["data"].items() if key not in (*corpora, "prepared")}
@@ -255,7 +204,7 @@ _HASH_RECORD = np.dtype([("hash", "<u8"), ("index", "<u8")])
 class _Preparation:
     """One run of all steps into an empty folder. `spool` is a folder for temporary files."""
 
-    def __init__(self, recipe: Recipe, corpora: _Checked, folder: Path, spool: Path, show: ShowProgress) -> None:
+    def __init__(self, recipe: Recipe, corpora: Checked, folder: Path, spool: Path, show: ShowProgress) -> None:
         self.recipe, self.corpora, self.folder, self.show = recipe, corpora, folder, show
         self.clean_text = (spool / "source.txt", spool / "target.txt")
         self.line_numbers = spool / "numbers"

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 ShowProgress = Callable[[str, int, int], None]  # (name of the stage, items done, items in total; 0: unknown)
 _WIDTH_WITHOUT_TERMINAL = 100  # columns of a table that goes to a file or a pipe
@@ -35,6 +36,10 @@ def say(text: str) -> None:
     """Print one line to stderr. A closed stderr is ignored."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    messages().print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
 
 
 def _console(terminal: bool, stderr: bool) -> Console:

@@ -73,7 +73,7 @@ def language_of(path: Path) -> str | None:
 
 
 @lru_cache(maxsize=1 << 16)
-def _script(character: str) -> str | None:
+def script_of(character: str) -> str | None:
     """The script of a letter: the first word of its Unicode name. None if the character is not a letter."""
     return unicodedata.name(character, "UNKNOWN").split()[0] if character.isalpha() else None
 
@@ -82,13 +82,17 @@ def in_wrong_script(text: str, scripts: frozenset[str] | None) -> bool:
     """True if more than half of the letters are in another script."""
     if scripts is None or (scripts == {"LATIN"} and text.isascii()):
         return False
-    letters = [script for script in map(_script, text) if script]
+    letters = [script for script in map(script_of, text) if script]
     return 2 * sum(script not in scripts for script in letters) > len(letters)
 
 
 def count_words(text: str) -> int:
     """Count the words, without punctuation. In scripts without spaces every character counts as a word."""
-    return len(_WORDS.findall(text))
+    return len(words_of(text))
+
+
+def words_of(text: str) -> list[str]:
+    return _WORDS.findall(text)
 
 
 def words_and_marks(text: str) -> list[tuple[str, str]]:

@@ -26,8 +26,9 @@ NASTY = [
     (b"a\nb\0\n", b"x\ny\n", "a, line 2, byte 2: a NUL byte"),
     (b"", b"", "the train corpus is empty"),
     (b"", b"x\n", "a has 0 lines, but b has 1"),
-    (b"\n\n", b"\n\n", "all 2 training pairs were dropped: empty 2"),
-    (b"same\n", b"same\n", "dropped: identical 1"),
+    (b"\n\n", b"\n \n", "all 2 training pairs were dropped: empty 2"),
+    (b"same\n", b"same \n", "dropped: identical 1"),
+    (b"same\n", b"same", "a and b have the same content"),
 ]
 
 
