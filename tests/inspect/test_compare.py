@@ -7,13 +7,19 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from support.checks import assert_user_error, on_terminal
 from support.small_language import sentences
 
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
-from nmt_cli.store.log import End, Start, Train, Valid, to_table
+from nmt_cli.store.log import End, Entry, Start, Train, Valid, to_table
+
+
+def entry(kind: type[Entry], **known: object) -> Entry:
+    """An entry of a log with some figures. The others are null."""
+    return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **known})
 
 
 @pytest.fixture
@@ -22,14 +28,16 @@ def run(write, tmp_path):
 
     def make(name: str, bleus: list[float], train: str = "", data: str = "") -> str:
         recipe = load_recipe(
-            write("some.toml", f"[data]\nprepared = '{tmp_path}/{name}-data'\n{data}\n[train]\n{train}")
+            write("some.toml", f"[data]\nprepared = '{tmp_path}/{name}-data'\n{data}\n[train]\nauto = false\n{train}")
         )
         write(f"{name}/recipe.toml", tables_toml(recipe_tables(recipe)))
-        start = Start(0, False, name, "transformer", 1234567, 400, 20, "cpu", "fp32", "", 1, 1, 1, None)
         steps = range(100, 100 * len(bleus) + 1, 100)
-        log = [start, *(Train(step, 1.5, 2.0, 7.4, 1e-3, 1.0, 3000, 50.0, 0.1, 2.0, 0.5, 1e9, 100.0) for step in steps)]
+        figures = {"epoch": 1.5, "tokens": 3000, "minutes": 2.0}
+        scores = {"loss": 1.5, "chrf": 50.0, "lines": 20}
+        log = [entry(Start, step=0, parameters=1234567, pairs=400)]
+        log += [entry(Train, step=step, **figures) for step in steps]
         log += [
-            Valid(step, bleu, 1.5, 4.48, bleu, 50.0, "tok:13a", 20, 1.0, bleu == max(bleus))
+            entry(Valid, step=step, bleu=bleu, best=bleu == max(bleus), **scores)
             for step, bleu in zip(steps, bleus, strict=True)
         ]
         log.append(End(steps[-1] if bleus else 0, "2 minutes", 0))
