@@ -34,7 +34,7 @@ def compare(
     """
     from rich.text import Text
 
-    from nmt_cli.inspect.comparison import read_runs, show_comparison, test_set
+    from nmt_cli.inspect.comparison import read_runs, shared_test_set, show_comparison
     from nmt_cli.terminal.console import output, say
 
     if (source is None) != (ref is None):
@@ -43,7 +43,7 @@ def compare(
         raise NmtError("--test and --source name two test sets", "omit one of them")
     read = read_runs(runs)
     if test:
-        source, ref = test_set(read)
+        source, ref = shared_test_set(read)
     models = {run.name: path for run, path in zip(read, runs, strict=True)}
     scores = _scores(models, source, ref, read[0].recipe.data.target_lang) if source and ref else []
     console = output()
@@ -51,7 +51,7 @@ def compare(
     for part in scores:
         console.print(part, soft_wrap=isinstance(part, Text))
     if not scores:
-        say("\n--test adds the translations of the test set.")
+        say("\n--test also compares translations of the test set.")
 
 
 def _scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:

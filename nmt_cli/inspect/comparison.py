@@ -44,7 +44,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
     return [Run(name, load_recipe(run.recipe), read_log(run.path)) for name, run in zip(names, folders, strict=True)]
 
 
-def test_set(runs: Sequence[Run]) -> tuple[Path, Path]:
+def shared_test_set(runs: Sequence[Run]) -> tuple[Path, Path]:
     """The test set of the prepared data, source and target, if it is the same for all runs."""
     hint = "name a test text with --source and --ref"
     folders = [run.recipe.prepared_folder for run in runs]
@@ -103,11 +103,16 @@ def _without_common_folder(texts: list[str]) -> list[str]:
     return [text.replace(f"{os.path.commonpath(parents)}/", "") for text in texts] if parents else texts
 
 
+_FIGURES = ("parameters", "pairs", "steps", "epochs", "time", "tokens/s", "stopped")
+_SCORES = ("best BLEU", "chrF", "loss", "at step", "of lines")
+
+
 def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The rows of the table of figures. A figure that a run does not have is empty."""
     rows: dict[str, list[str]] = {}
     for run in runs:
         best = best_validation(run.log)
-        figures = {"parameters": "", "pairs": "", "steps": "", "epochs": "", "time": "", "tokens/s": "", "stopped": ""}
+        figures = dict.fromkeys((*_FIGURES, *_SCORES), "")
         for entry in run.log:
             match entry:
                 case Start():
@@ -124,7 +129,7 @@ def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
             figures |= {"at step": f"{best.step:,}", "of lines": f"{best.lines:,}"}
         for name, figure in figures.items():
             rows.setdefault(name, []).append(figure)
-    return rows
+    return {name: row for name, row in rows.items() if any(row)}
 
 
 def _curve(run: Run) -> list[tuple[int, float]]:

@@ -58,24 +58,22 @@ _MARKS = "●■×+◆o"  # one for each curve of a plot; further curves use the
 def overlaid(named: Mapping[str, Sequence[tuple[int, float]]], width: int, height: int) -> str:
     """Several curves of (step, value) pairs in one frame, each with a mark of its own, and the legend of the marks."""
     values = [value for points in named.values() for _, value in points]
-    last = max(step for points in named.values() for step, _ in points)
+    last = max(step for points in named.values() for step, _ in points) or 1
     low, span = min(values), (max(values) - min(values)) or 1.0
     margin = max(len(f"{value:.1f}") for value in values)
     columns = max(2, width - margin - 2)
     rows = [[" "] * columns for _ in range(height)]
-    for mark, points in reversed(
-        [*zip(cycle(_MARKS), named.values())]
-    ):  # the first curve is drawn last, over the others
+    marked = list(zip(cycle(_MARKS), named.items()))
+    for mark, (_, points) in reversed(marked):  # the first curve is drawn last, over the others
         first, end = (round(step / last * (columns - 1)) for step in (points[0][0], points[-1][0]))
         for column in range(first, end + 1):
             value = _interpolated(points, column / (columns - 1) * last)
             rows[height - 1 - round((value - low) / span * (height - 1))][column] = mark
     labels = [f"{max(values):.1f}", *[""] * (height - 2), f"{low:.1f}"]
     lines = [f"{label:>{margin}} │{''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
-    legend = [f"{mark} {name}" for mark, name in zip(cycle(_MARKS), named)]
-    step = f"step {last:,}"
-    axis = [f"{'':>{margin}} └{'─' * columns}", f"{'':>{margin}}  {step:>{columns}}"]
-    return "\n".join([*lines, *axis, *(f"{'':>{margin}}  {line}" for line in legend)])
+    below = [f"{f'step {last:,}':>{columns}}", *(f"{mark} {name}" for mark, (name, _) in marked)]
+    axis = f"{'':>{margin}} └{'─' * columns}"
+    return "\n".join([*lines, axis, *(f"{'':>{margin}}  {line}" for line in below)])
 
 
 def _interpolated(points: Sequence[tuple[int, float]], step: float) -> float:

@@ -85,7 +85,11 @@ def test_equal_recipes_and_runs_without_validation(nmt, run, tmp_path):
 
 def test_one_validation_is_no_curve(nmt, run):
     assert "validation BLEU" not in nmt("compare", run("runs/a", [1]), run("runs/b", [2])).text
-    assert "validation BLEU" in nmt("compare", run("runs/a", [1]), run("runs/b", [2, 3])).text
+    result = nmt("compare", run("runs/a", []), run("runs/b", [2, 3]))
+    assert "validation BLEU" in result.text
+    (scores,) = (line for line in result.text.split("\n") if line.startswith("best BLEU"))
+    (heads,) = (line for line in result.text.split("Training")[1].split("\n") if line.split() == ["a", "b"])
+    assert scores.rindex("3.00") + 3 == heads.rindex("b")  # the score is below the name of its run
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_curves_share_a_frame_and_the_first_is_on_top():
 
 
 def test_curves_of_one_point_and_of_one_height():
+    assert overlaid({"a": [(0, 2.0), (0, 2.0)]}, 8, 2).split("\n")[:2] == ["2.0 │", "2.0 │●"]
     assert overlaid({"a": [(5, 2.0)]}, 8, 2).split("\n")[:2] == ["2.0 │", "2.0 │  ●"]
 
 
