@@ -39,6 +39,10 @@ def prepare(
         Option(metavar="CODE", help="Language code of the source, such as en. Default: the ending of the file name."),
     ] = None,
     target_lang: Annotated[str | None, Option(metavar="CODE", help="Language code of the target, such as de.")] = None,
+    add_to: Annotated[
+        Path | None,
+        Option(metavar="RUN", help="Add the training text to that of this run, and use its vocabulary."),
+    ] = None,
     vocab_size: Annotated[int | None, Option(metavar="N", help="Number of pieces in the vocabulary.")] = None,
     out: Annotated[Path | None, Option("--out", "-o", metavar="FOLDER", help="Folder for the prepared data.")] = None,
     overrides: Overrides = None,
@@ -50,6 +54,7 @@ def prepare(
     \b
     From a recipe:    nmt prepare demo
     From two files:   nmt prepare --source a.en --target a.de --out data/en-de
+    More data:        nmt prepare --source b.en --target b.de --add-to runs/en-de --out data/more
 
     Files may be plain, .gz, .xz or .zst; - is standard input. A second run with the same input does nothing.
     """
@@ -63,7 +68,7 @@ def prepare(
         "test": (test_source, test_target, test_tsv),
     }
     loaded = prepare_recipe(
-        recipe, files, (source_lang, target_lang), vocab_size, out, set=parse_overrides(overrides or [])
+        recipe, files, (source_lang, target_lang), vocab_size, out, parse_overrides(overrides or []), add_to
     )
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
@@ -73,6 +78,7 @@ def prepare(
 
     import nmt_cli
     from nmt_cli.data.report import show_report
+    from nmt_cli.files import read_json
 
     with stages() as show:
         report = nmt_cli.prepare(loaded, force=force, show=show, on_warning=warn)
@@ -81,4 +87,11 @@ def prepare(
         say(f"{folder} is up to date: the corpora and settings are the same. Nothing to do.")
         return
     output().print(show_report(report))
-    say(f"\nwritten to {folder}; next: nmt train {folder if out else recipe}")
+    command = f"nmt train {folder if out else recipe}"
+    if add_to is not None:
+        read = [corpus["lines"] for corpus in read_json(folder / "meta.json", "the prepared data's")["inputs"]["train"]]
+        new = sum(read[-len([*(source or []), *(tsv or [])]) :])
+        say(f"\n{sum(read) - new:,} training pairs of {add_to} and {new:,} new ones, with the vocabulary of {add_to}")
+        if not (add_to / "meta.json").is_file():  # a run, not prepared data
+            command += f" --from {add_to} --out runs/{folder.name}"
+    say(f"\nwritten to {folder}; next: {command}")

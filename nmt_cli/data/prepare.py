@@ -68,6 +68,7 @@ def prepare(
     source: Files = None,
     target: Files = None,
     tsv: Files = None,
+    add_to: PathLike | None = None,
     out: PathLike | None = None,
     vocab_size: int | None = None,
     set: Mapping[str, Any] | None = None,
@@ -77,11 +78,13 @@ def prepare(
 ) -> Report | None:
     """Prepare the data of a recipe (its name, its file or a Recipe), or of the files named, and return the report.
 
-    Return None if the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
+    `add_to` names a run or prepared data: its corpora and its vocabulary are used with the files named. Return None if
+    the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
     `force` the data are written again. `show` draws the progress. `on_warning` is called before the long work with each
     sign of a mistake in the corpora: text twice, text that is not translated, text in another language.
     """
-    recipe = prepare_recipe(recipe, {"train": (source, target, tsv)}, vocab_size=vocab_size, out=out, set=set)
+    files = {"train": (source, target, tsv)}
+    recipe = prepare_recipe(recipe, files, vocab_size=vocab_size, out=out, set=set, add_to=add_to)
     show = show or (lambda stage, done, total: None)
     folder, data = recipe.prepared_folder, recipe.data
     if not data.train:
@@ -93,6 +96,9 @@ def prepare(
     if missing and (note := corpus_note(recipe.name)):
         raise NmtError(f"there is no file {missing[0]}", note)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
+    for path in paths:  # held-out pairs of older data, for example
+        if path != STDIN and path.resolve().is_relative_to(folder.resolve()):
+            raise NmtError(f"{path} is in the folder to write, {folder}", "choose another folder with --out")
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
         corpora = data.corpora().items()
         checked = {split: check_corpora(split, given, data, Path(spool), show) for split, given in corpora}
@@ -132,6 +138,7 @@ def prepare_recipe(
     vocab_size: int | None = None,
     out: PathLike | None = None,
     set: Mapping[str, Any] | None = None,
+    add_to: PathLike | None = None,
 ) -> Recipe:
     """The recipe with the options of `nmt prepare` applied. Named training files need `out`.
 
@@ -144,14 +151,36 @@ def prepare_recipe(
     if options["data.train"] and out is None and "data.prepared" not in (set or {}):
         hint = "for example --out data/en-de"
         raise NmtError("--out must name the folder of the prepared data of these files", hint)
+    old = _old_data(Path(add_to)) if add_to is not None else {}
+    if old:
+        options["data.train"] = [*old["data.train"], *options["data.train"]]
     options |= {
-        "data.source_lang": languages[0] or _language(files["train"][0]),
-        "data.target_lang": languages[1] or _language(files["train"][1]),
+        "data.source_lang": languages[0] or old.get("data.source_lang") or _language(files["train"][0]),
+        "data.target_lang": languages[1] or old.get("data.target_lang") or _language(files["train"][1]),
         "data.prepared": str(out) if out else None,
         "vocab.size": vocab_size,
     }
     given = {key: value for key, value in options.items() if value not in (None, [])}
-    return open_recipe(recipe, {**given, **(set or {})})
+    return open_recipe(recipe, {**old, **given, **(set or {})})
+
+
+def _old_data(origin: Path) -> dict[str, Any]:
+    """The corpora, the rules and the vocabulary of a run or of prepared data, as settings for more data.
+
+    Validation pairs that were held out stay the same. Others would be pairs that the old run was trained on.
+    """
+    recipe = open_recipe(origin)
+    data = recipe_tables(recipe, absolute=True)["data"]
+    prepared = Path(data.pop("prepared"))
+    if "train" not in data:
+        raise NmtError(f"{origin} does not name its training corpora", "name a run or a folder of prepared data")
+    if "valid" not in data and recipe.data.hold_out:
+        held_out = [str(prepared / f"valid.{side}.txt") for side in ("source", "target")]
+        if not Path(held_out[0]).is_file():
+            hint = "name validation text with --valid-source and --valid-target, and --set data.hold_out=0"
+            raise NmtError(f"the validation pairs of {origin} are gone: there is no file {held_out[0]}", hint)
+        data["valid"] = [held_out]
+    return {**{f"data.{key}": value for key, value in data.items()}, "vocab.reuse": str(origin)}
 
 
 def _corpora(split: str, source: Files, target: Files, tsv: Files) -> list[list[str] | str]:

@@ -14,6 +14,7 @@ from support.toy_corpus import corpus
 from support.toy_runs import sets
 
 from nmt_cli.store.checkpoint import load_model
+from nmt_cli.text.vocab import load_vocab
 
 
 def test_fine_tuning_starts_from_the_weights_of_a_run_with_the_same_model(nmt, toy, tmp_path, prepared):
@@ -106,3 +107,60 @@ def test_prepare_with_the_recipe_of_a_run_writes_only_to_out(nmt, run, tmp_path,
     assert ([corpus["lines"] for corpus in inputs["train"]], inputs["valid"], inputs["test"]) == ([200], [], [])
     assert meta(tmp_path / "data/new")["report"]["held_out"] == 20
     assert "# run    runs/new   new" in nmt("train", "data/new", "--dry-run").text
+
+
+def test_more_data_are_added_to_those_of_a_run(nmt, run, tmp_path):
+    """The commands of docs/training.md."""
+    before = contents(tmp_path)
+    more = ("prepare", "--source", "b.en", "--target", "b.de", "--add-to", "runs/old")
+    assert_user_error(nmt(*more), "--out must name the folder")
+    result = nmt(*more, "--out", "data/more")
+    assert result.code == 0, result.err
+    assert "400 training pairs of runs/old and 200 new ones, with the vocabulary of runs/old" in result.err
+    assert "next: nmt train data/more --from runs/old --out runs/more" in result.err
+    inputs = meta(tmp_path / "data/more")["inputs"]
+    old = meta(tmp_path / "data/old")["inputs"]
+    assert [each["sha256"] for each in inputs["valid"]] == [each["sha256"] for each in old["valid"]]
+    assert [each["lines"] for each in inputs["train"]] == [400, 200]
+    assert load_vocab(tmp_path / "data/more/vocab").same_pieces(load_vocab(run / "vocab"))
+    trained = nmt("train", "data/more", "--from", "runs/old", "--out", "runs/more", *sets("train.steps=2"))
+    assert trained.code == 0, trained.err
+    assert load_model(tmp_path / "runs/more").about["from"] == str(run)
+    after = contents(tmp_path)
+    assert {path: after[path] for path in before} == before
+
+
+def test_held_out_pairs_stay_held_out_when_data_are_added(nmt, tmp_path):
+    for name, first in (("a", 1000), ("b", 7000)):
+        for side, text in zip(("en", "de"), corpus(300, first), strict=True):
+            (tmp_path / f"{name}.{side}").write_text(text)
+    assert nmt("prepare", "--source", "a.en", "--target", "a.de", "--out", "old", "--vocab-size", 60).code == 0
+    more = ("prepare", "--source", "b.en", "--target", "b.de", "--add-to", "old", "--out", "more")
+    result = nmt(*more)
+    assert result.code == 0, result.err
+    assert result.err.endswith("written to more; next: nmt train more\n")
+    report = meta(tmp_path / "more")["report"]
+    assert (report["read"], report["dropped"]["overlap"], report["held_out"]) == (600, 30, 0)
+    for side in ("source", "target"):
+        name = f"valid.{side}.txt"
+        assert (tmp_path / "more" / name).read_bytes() == (tmp_path / "old" / name).read_bytes()
+    refused = nmt(*more[:-1], "old", "--force")
+    assert_user_error(refused, "old/valid.source.txt is in the folder to write, old")
+
+
+ADD_TO_MISTAKES = [
+    ("model", "model does not name its training corpora"),
+    ("nowhere", "there is no recipe nowhere"),
+    ("gone", "the validation pairs of gone are gone: there is no file"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), ADD_TO_MISTAKES)
+def test_mistakes_of_add_to_are_user_errors(nmt, tmp_path, name, message):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/recipe.toml").write_text("[vocab]\nsize = 60\n")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/recipe.toml").write_text('[data]\ntrain = ["a.en", "a.de"]\nprepared = "data"\n')
+    result = nmt("prepare", "--source", "b.en", "--target", "b.de", "--add-to", name, "--out", "out")
+    assert_user_error(result, message)
+    assert not (tmp_path / "out").exists()
