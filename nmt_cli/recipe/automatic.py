@@ -104,4 +104,5 @@ def choose_training(facts: Facts, model: Candidate) -> dict[str, Any]:
         "train.patience": 0 if has_limit else 8,
         "train.valid_every": 1_000_000,
         "train.valid_minutes": round(min(10.0, max(0.5, facts.minutes / 4)), 2) if facts.minutes else 5.0,
+        "train.valid_lines": round(min(1000, max(100, 100 * facts.minutes))) if facts.minutes else 1000,
     }

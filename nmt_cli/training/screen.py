@@ -143,7 +143,9 @@ def summary(log: list[Entry], reason: str) -> RenderableType:
             ("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most"),
         ]
     if validated:
-        best = best_validation(validated) or validated[-1]
+        first, best = validated[0], best_validation(validated) or validated[-1]
+        if first.step == 0:  # the model of --from
+            rows.append(("before", f"BLEU {first.bleu:.2f}, chrF {first.chrf:.2f}, loss {first.loss:.3f}"))
         rows += [
             ("best", f"BLEU {best.bleu:.2f}, chrF {best.chrf:.2f}, loss {best.loss:.3f} at step {best.step:,}"),
             ("", f"{best.signature}, {best.lines:,} validation lines"),

@@ -60,9 +60,9 @@ def test_a_model_suits_enough_data_and_enough_time(parameters, tokens, minutes, 
     ("minutes", "limit", "expected"),
     [
         # 100,000 target tokens at 1,000 per second: 1 minute is 0.6 epochs, 60,000 tokens, 59 updates of 1024
-        (1, 0, {"model.dropout": 0.05, "train.batch_tokens": 1024, "train.warmup": 10, "train.schedule": "linear"}),
+        (1, 0, {"model.dropout": 0.05, "train.batch_tokens": 1024, "train.warmup": 10, "train.valid_lines": 100}),
         # 20 minutes are 12 epochs, 1,200,000 tokens, 1,172 updates of 1024
-        (20, 0, {"model.dropout": 0.1, "train.batch_tokens": 1024, "train.warmup": 117, "train.ema": 0.983}),
+        (20, 0, {"model.dropout": 0.1, "train.batch_tokens": 1024, "train.warmup": 117, "train.valid_lines": 1000}),
         # 600 minutes would be 360 epochs: 150 are enough, 15,000,000 tokens, 7,324 updates of 2048
         (600, 0, {"model.dropout": 0.3, "train.batch_tokens": 2048, "train.warmup": 300, "train.epochs": 150.0}),
         # 5 epochs, stated by the user

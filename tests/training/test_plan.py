@@ -119,3 +119,5 @@ def test_fine_tuning_keeps_the_model_lowers_the_rate_and_measures_before_and_aft
     assert tuned.model.dim == old.model.dim == 16 and tuned.train.lr == pytest.approx(old.train.lr / 5, rel=0.05)
     steps = [entry.step for entry in read_log(tmp_path / "tuned") if isinstance(entry, Valid)]
     assert steps[0] == 0 and steps[-1] == 5
+    rows = [line.split()[:2] for line in result.text.splitlines()]
+    assert ["before", "BLEU"] in rows and ["best", "BLEU"] in rows
