@@ -35,7 +35,8 @@ class _Command(TyperCommand):
         return _without_types(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]  # RECIPE, not {RECIPE}
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]  # RUN..., not {RUN}...
 
 
 class _Commands(TyperGroup):

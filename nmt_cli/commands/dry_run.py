@@ -6,6 +6,7 @@ import typer
 
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
+from nmt_cli.terminal.console import output
 from nmt_cli.terminal.plot import framed
 from nmt_cli.text.lines import STDIN
 from nmt_cli.training.schedule import learning_rate
@@ -24,7 +25,7 @@ def show_plan(recipe: Recipe) -> None:
     if recipe.train.auto:
         parts.append("nmt train chooses the model and the training when the data are prepared (docs/automatic.md)")
     else:
-        parts += [_model(recipe), rate_curve(recipe, updates)]
+        parts += [_model(recipe), rate_curve(recipe, updates, min(72, output().width - 2))]
     for part in filter(None, parts):
         typer.echo("".join(f"# {line}".rstrip() + "\n" for line in part.splitlines()))
     typer.echo(tables_toml(recipe_tables(recipe)), nl=False)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.checks import assert_user_error
+from support.checks import assert_user_error, on_terminal
 from support.toy_runs import losses, sets, steps_saved
 
 from nmt_cli.recipe.load import load_recipe
@@ -162,6 +162,13 @@ def test_lines_longer_than_learned_positions_are_left_out(nmt, toy, tmp_path):
     assert re.search(r"\d+ validation lines are left out: they have more pieces than the model", result.err)
     (start,) = (entry for entry in read_log(tmp_path / "runs/toy") if entry.kind == "start")
     assert 0 < start.pairs < 400 and 0 < start.valid_lines < 10
+
+
+def test_dry_run_draws_a_curve_that_fits_into_a_narrow_terminal(tmp_path):
+    lines = on_terminal("stdout", 60, "train", "demo", "--dry-run", cwd=tmp_path)
+    assert {len(line) for line in lines if "──" in line} == {60} and all(
+        len(line) <= 60 for line in lines if "│" in line
+    )
 
 
 def test_dry_run_writes_nothing(nmt, toy, tmp_path):
