@@ -28,7 +28,8 @@ def train(
     """Train a model on prepared data, or continue an existing run.
 
     \b
-    nmt train demo
+    nmt train data/en-de --out runs/en-de --minutes 30    nmt chooses the settings
+    nmt train demo                                        a recipe states them
     torchrun --nproc-per-node 2 -m nmt_cli train RECIPE   on 2 GPUs
 
     Ctrl-C saves and stops. The same command continues.
