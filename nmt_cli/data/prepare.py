@@ -93,7 +93,7 @@ def prepare(
     paths = [path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths]
     check_stdin_once(paths)
     missing = [path for path in paths if path != STDIN and not path.exists()]
-    if missing and (note := corpus_note(recipe.name)):
+    if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
         raise NmtError(f"there is no file {missing[0]}", note)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
     for path in paths:  # held-out pairs of older data, for example
@@ -151,7 +151,9 @@ def prepare_recipe(
     if options["data.train"] and out is None and "data.prepared" not in (set or {}):
         hint = "for example --out data/en-de"
         raise NmtError("--out must name the folder of the prepared data of these files", hint)
-    old = _old_data(Path(add_to)) if add_to is not None else {}
+    if add_to is not None and not options["data.train"]:
+        raise NmtError("--add-to needs training text", "name it with --source and --target, or with --tsv")
+    old = _old_data(Path(add_to), bool(options.get("data.valid"))) if add_to is not None else {}
     if old:
         options["data.train"] = [*old["data.train"], *options["data.train"]]
     options |= {
@@ -164,20 +166,21 @@ def prepare_recipe(
     return open_recipe(recipe, {**old, **given, **(set or {})})
 
 
-def _old_data(origin: Path) -> dict[str, Any]:
+def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
     """The corpora, the rules and the vocabulary of a run or of prepared data, as settings for more data.
 
-    Validation pairs that were held out stay the same. Others would be pairs that the old run was trained on.
+    Held-out validation pairs stay the same, because the old run was trained on all others. `has_valid`: they are not
+    needed, because other validation text is named.
     """
     recipe = open_recipe(origin)
     data = recipe_tables(recipe, absolute=True)["data"]
     prepared = Path(data.pop("prepared"))
     if "train" not in data:
         raise NmtError(f"{origin} does not name its training corpora", "name a run or a folder of prepared data")
-    if "valid" not in data and recipe.data.hold_out:
+    if not has_valid and "valid" not in data and recipe.data.hold_out:
         held_out = [str(prepared / f"valid.{side}.txt") for side in ("source", "target")]
         if not Path(held_out[0]).is_file():
-            hint = "name validation text with --valid-source and --valid-target, and --set data.hold_out=0"
+            hint = "name other validation text with --valid-source and --valid-target"
             raise NmtError(f"the validation pairs of {origin} are gone: there is no file {held_out[0]}", hint)
         data["valid"] = [held_out]
     return {**{f"data.{key}": value for key, value in data.items()}, "vocab.reuse": str(origin)}

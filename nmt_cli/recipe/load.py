@@ -181,8 +181,9 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         if path.suffix != ".toml":
-            prepare = f"nmt prepare --source {path} --target TRANSLATIONS --out FOLDER"
-            raise NmtError(f"{path} is not a recipe", f"if it is training text, prepare it first: {prepare}") from None
+            text = f"--tsv {path}" if ".tsv" in path.suffixes else f"--source {path} --target TRANSLATIONS"
+            hint = f"if it is training text, prepare it first: nmt prepare {text} --out FOLDER"
+            raise NmtError(f"{path} is not a recipe", hint) from None
         if isinstance(error, UnicodeDecodeError):
             raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
         raise NmtError(f"{path} is not valid TOML: {error}", "write strings in quotes, and tables as [train]") from None

@@ -52,7 +52,8 @@ class CTranslate2Engine:
         import ctranslate2
 
         for path in folder.iterdir():
-            path.open("rb").close()  # CTranslate2 does not say why it cannot open a file
+            if path.is_file():
+                path.open("rb").close()  # CTranslate2 does not say why it cannot open a file
         ctranslate2.set_log_level(40)  # errors only; CTranslate2 raises them as exceptions too
         try:
             self.translator = ctranslate2.Translator(

@@ -55,8 +55,10 @@ class RunFolder:
 
     def saved_checkpoints(self) -> list[CheckpointFolder]:
         """Oldest first."""
-        names = (path.name.removeprefix(_STEP) for path in self.checkpoints.glob(f"{_STEP}*"))
-        return [self.checkpoint(step) for step in sorted(int(name) for name in names if name.isdigit())]
+        # glob would find nothing in a folder that must not be read, and training would start again.
+        names = [path.name for path in self.checkpoints.iterdir()] if self.checkpoints.exists() else []
+        steps = [name.removeprefix(_STEP) for name in names if name.startswith(_STEP)]
+        return [self.checkpoint(step) for step in sorted(int(step) for step in steps if step.isdigit())]
 
     def half_written_checkpoints(self) -> list[Path]:
         """Folders that files.new_folder began, in sessions that were killed meanwhile."""

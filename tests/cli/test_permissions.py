@@ -71,6 +71,7 @@ DENIED = [
     (f"{MODEL}/ctranslate2", ["translate", "run"]),
     (f"{MODEL}/ctranslate2/model.bin", ["translate", "run"]),
     (f"{MODEL}/model.safetensors", ["translate", "run", "--engine", "torch"]),
+    ("run/checkpoints", ["train", "run"]),
     ("a.en", ["translate", "run", "a.en"]),
     ("folder", ["translate", "run", "folder/a.en"]),
     ("a.en", ["translate", "run", "--glossary", "a.en"]),
@@ -93,6 +94,7 @@ def place(forked, model, prepared, tmp_path_factory):
         pytest.skip("no fork on this system")
     place = tmp_path_factory.mktemp("denied")
     shutil.copytree(model, place / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    (place / "run/checkpoints").mkdir()
     shutil.copytree(prepared / "data", place / "data")
     (place / "folder").mkdir()
     for folder in (place, place / "folder"):

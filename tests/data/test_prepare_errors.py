@@ -124,6 +124,9 @@ MISTAKES = [
     (("--nonsense",), "--nonsense"),
     (("broken.toml",), "not valid TOML"),
     (("a.en",), "prepare it first: nmt prepare --source a.en --target"),
+    (("a.tsv.xz",), "prepare it first: nmt prepare --tsv a.tsv.xz --out"),
+    (("demo", "--add-to", "folder"), "--add-to needs training text"),
+    (("demo", "--source", "none.en", "--target", "a.de", "--out", "x"), "hint: paths are relative"),
     (("cut.gz",), "prepare it first: nmt prepare --source cut.gz --target"),
 ]
 
@@ -133,6 +136,7 @@ def test_wrong_options_and_files_are_user_errors(nmt, write, small, tmp_path, op
     write("folder/precious.txt", "keep me")
     write("cut.gz", gzip.compress(corpus(400)[0].encode())[:-20])
     write("broken.toml", "[data\n")
+    write("a.tsv.xz", b"\xff")
     before = sorted(path for path in tmp_path.rglob("*"))
     assert_user_error(nmt("prepare", *options), message)
     assert sorted(path for path in tmp_path.rglob("*")) == before

@@ -144,6 +144,12 @@ def test_held_out_pairs_stay_held_out_when_data_are_added(nmt, tmp_path):
     for side in ("source", "target"):
         name = f"valid.{side}.txt"
         assert (tmp_path / "more" / name).read_bytes() == (tmp_path / "old" / name).read_bytes()
+    # Other validation text may be named.
+    valid = nmt(
+        *more[:-1], "other", "--valid-source", "b.en", "--valid-target", "b.de", "--set", "data.clean.overlap=false"
+    )
+    assert valid.code == 0, valid.err
+    assert meta(tmp_path / "other")["report"]["splits"]["valid"]["sentences"] == 300
     refused = nmt(*more[:-1], "old", "--force")
     assert_user_error(refused, "old/valid.source.txt is in the folder to write, old")
 
