@@ -39,7 +39,11 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    messages().print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
+    """Print a warning to stderr. A progress bar moves down, which it would not do for a second Console."""
+    console = messages()
+    with console.capture() as line:
+        console.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
+    say(line.get().removesuffix("\n"))
 
 
 def _console(terminal: bool, stderr: bool) -> Console:
