@@ -43,8 +43,8 @@ class Start(Entry):
     processes: Annotated[int, "processes that share each batch"]
     threads: Annotated[int, "threads of each process"]
     seed: Annotated[int, "`train.seed` of the recipe"]
-    steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"]
     best_bleu: Annotated[float | None, "best BLEU so far (0 to 100), if the run selects by BLEU"]
+    steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"] = 0  # older logs lack it
 
 
 @dataclass(frozen=True)

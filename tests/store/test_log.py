@@ -38,7 +38,7 @@ FIGURES = {
     "seconds": 0.5,
 }
 ENTRIES = [
-    Start(0, False, "runs/é", "rnn", 10, 400, 10, "cpu", "fp32", "as the recipe says", 1, 2, 1, 100, None),
+    Start(0, False, "runs/é", "rnn", 10, 400, 10, "cpu", "fp32", "as the recipe says", 1, 2, 1, None, 100),
     Train(5, 0.5, 2.0, 7.4, 1e-3, 1.0, 500, 1e3, 0.04, 0.1, 0.5, 1e9, 100.0),
     Valid(5, 30.0, **FIGURES, best=True),
     Note(7, "update 7 skipped"),

@@ -16,7 +16,7 @@ from nmt_cli.terminal.plot import duration
 from nmt_cli.training.screen import TrainingScreen
 from nmt_cli.training.trainer import STOPPING, AlreadyFinished, Status, Step
 
-START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, 100, None)
+START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None, 100)
 TRAIN = Train(50, 1.25, 2.5, 9.0, 1e-3, 1.0, 5000, 1234.5, 0.034, 2.0, 0.5, 1e9, 100.0)
 VALID = Valid(50, 12.34, 1.5, 4.48, 12.34, 40.0, "nrefs:1|tok:13a", 10, 0.5, best=True)
 
