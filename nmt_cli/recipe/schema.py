@@ -100,7 +100,7 @@ class Vocab:
     byte_fallback: Annotated[bool, "write unknown characters as bytes"] = False
     # The default of SentencePiece, 0.9995, drops the digits of Multi30k and Tatoeba, which are rare.
     coverage: Annotated[
-        float, "share of the characters that get a piece; 0.9995 for Chinese and Japanese", Range(low=0.9, high=1)
+        float, "share of the characters that get a piece; 0.9995 for Chinese and Japanese", Range(low=0.98, high=1)
     ] = 1.0
     symbols: Annotated[tuple[str, ...], 'texts that always stay one piece, such as ["<2de>"]'] = ()
     sample: Annotated[Count, "learn from at most this many pairs, taken at even distances"] = 1_000_000

@@ -59,7 +59,7 @@ PROBLEMS = [
     ("vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("vocab.symbols=['<a>','<a>']", "vocab.symbols: lists a symbol twice"),
     ("vocab.symbols=['']", "vocab.symbols: has a blank symbol"),
-    ("vocab.coverage=0.5", "vocab.coverage: must be at least 0.9"),
+    ("vocab.coverage=0.5", "vocab.coverage: must be at least 0.98"),
     ("data.train=[1]", 'data.train: a corpus is ["a.en", "a.de"] or "both.tsv", not 1'),
     ("data.train=[['a','b','c']]", "data.train: a corpus is"),
     ("data.source_lang=1", "data.source_lang: must be a string in quotes, not 1"),
