@@ -344,8 +344,11 @@ class _Preparation:
         source, target = self.clean_text
         exact = settings.size > 0
         if not exact:
-            size = vocab_size(chain(sample(source), sample(target)))
-            settings = dataclasses.replace(settings, size=size)
+            characters, different = 0, set[str]()
+            for line in chain(sample(source), sample(target)):
+                characters += len(line)
+                different.update(line)
+            settings = dataclasses.replace(settings, size=vocab_size(characters, len(different)))
             self.recipe = dataclasses.replace(self.recipe, vocab=settings)
         if settings.joint:
             models = {"joint": learn(chain(sample(source), sample(target)), settings, "training", exact)}

@@ -7,7 +7,7 @@ tables, with the measurements behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,17 +53,13 @@ class Candidate:
         return min(limit for limit in limits if limit)
 
 
-def vocab_size(lines: Iterable[str]) -> int:
+def vocab_size(characters: int, different: int) -> int:
     """The number of pieces for a text: twice the square root of its characters, from 500 to 32,000, in hundreds.
 
-    Each character is a piece, so a text with many different characters gets more pieces.
+    Each different character is a piece, so a text with many of them gets more pieces.
     """
-    characters, different = 0, set[str]()
-    for line in lines:
-        characters += len(line)
-        different.update(line)
     wanted = min(32_000, max(500, 2 * math.sqrt(characters)))
-    return 100 * math.ceil(max(wanted, 1.5 * len(different)) / 100)
+    return 100 * math.ceil(max(wanted, 1.5 * different) / 100)
 
 
 def sizes_to_try(stated: Mapping[str, Any]) -> list[dict[str, Any]]:

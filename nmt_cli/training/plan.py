@@ -195,7 +195,7 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
     updates = epochs * per_epoch
     speed = f", at {model.tokens_per_second:,.0f} target tokens/s" if model.tokens_per_second else ""
     lines = [f"{name}: about {updates:,.0f} updates, {epochs:.1f} epochs of {corpus.pairs:,} pairs{speed}"]
-    if epochs < 1:
+    if epochs < 0.9:
         lines.append(
             f"warning: {name} are too few for one pass over the data; expect a weak model, or allow "
             f"{1 / epochs:.1f} times as much"

@@ -15,16 +15,16 @@ DOCS = (Path(__file__).parent.parent.parent / "docs/automatic.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("lines", "size"),
+    ("characters", "different", "size"),
     [
-        (["ab"] * 100, 500),  # 200 characters: the smallest vocabulary
-        (["abcdefghij"] * 400_000, 4000),  # 4,000,000 characters: 2 * 2,000
-        (["a" * 1000] * 1_000_000, 32_000),  # the largest vocabulary
-        (["".join(map(chr, range(0x4E00, 0x4E00 + 3000)))], 4500),  # 3,000 different characters: 1.5 pieces for each
+        (200, 2, 500),  # the smallest vocabulary
+        (4_000_000, 100, 4000),  # 2 * 2,000
+        (1_000_000_000, 100, 32_000),  # the largest vocabulary
+        (3000, 3000, 4500),  # 1.5 pieces for each character
     ],
 )
-def test_vocab_size_grows_with_the_square_root_of_the_text_and_covers_its_characters(lines, size):
-    assert vocab_size(lines) == size
+def test_vocab_size_grows_with_the_square_root_of_the_text_and_covers_its_characters(characters, different, size):
+    assert vocab_size(characters, different) == size
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ STOPS = [
 
 @pytest.mark.parametrize(("limit", "reason", "check"), STOPS)
 def test_training_stops_at_each_limit_and_is_then_finished(train_toy, limit, reason, check):
-    settings = ("train.steps=0", "train.valid_every=1000", "train.log_every=1", "train.patience=1", limit)
+    settings = ("train.steps=0", "train.valid_every=1000", "train.log_every=1", "train.patience=5", limit)
     result, events = train_toy(*settings)
     assert (result.reason, result.signal) == (reason, 0) and events[-1] == End(events[-1].step, reason, 0)
     log = read_log(result.run)

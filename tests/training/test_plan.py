@@ -25,11 +25,11 @@ def own(prepared, nmt):
 def test_own_files_get_a_vocabulary_and_a_training_that_are_chosen_and_written_down(own, nmt, tmp_path):
     prepared = load_recipe(tmp_path / "own/recipe.toml")
     assert prepared.train.auto and 6 <= prepared.vocab.size <= 500
-    result = nmt("train", own, "--out", "run", "--minutes", "0.05", *FAST)
+    result = nmt("train", own, "--out", "run", "--minutes", "0.02", *FAST)
     assert result.code == 0, result.err
     choice, forecast = (line for line in result.err.splitlines() if "pairs" in line and "minutes" in line)
-    assert re.match(r"380 pairs, 0.05 minutes, \d+ cores: transformer of width 16, 4\+4 layers, dropout", choice)
-    assert re.match(r"0.05 minutes: about [\d,]+ updates, [\d.]+ epochs of 380 pairs", forecast)
+    assert re.match(r"380 pairs, 0.02 minutes, \d+ cores: transformer of width 16, 4\+4 layers, dropout", choice)
+    assert re.match(r"0.02 minutes: about [\d,]+ updates, [\d.]+ epochs of 380 pairs", forecast)
     recipe = load_recipe(tmp_path / "run/recipe.toml")
     assert not recipe.train.auto and recipe.model.dim == 16
     assert (recipe.train.optimizer, recipe.train.schedule) == ("muon", "linear")
@@ -38,12 +38,12 @@ def test_own_files_get_a_vocabulary_and_a_training_that_are_chosen_and_written_d
 
 def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
     train = ("train", own, "--out", "run", *FAST, *sets("train.epochs=0"))
-    assert nmt(*train, "--minutes", "0.03").code == 0
+    assert nmt(*train, "--minutes", "0.01").code == 0
     before = load_recipe(tmp_path / "run/recipe.toml")
-    result = nmt(*train, "--minutes", "0.06")
+    result = nmt(*train, "--minutes", "0.03")
     assert result.code == 0 and "continuing" in result.err, result.err
     after = load_recipe(tmp_path / "run/recipe.toml")
-    assert after.model == before.model and after.train.minutes == 0.06
+    assert after.model == before.model and after.train.minutes == 0.03
     assert (after.train.lr, after.train.warmup) == (before.train.lr, before.train.warmup)
 
 

@@ -41,7 +41,7 @@ def in_every_python_process(folder: Path, code: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("by_torchrun", "accumulate"),
     [
-        pytest.param(True, 1, id="torchrun, parts of one micro-batch"),
+        pytest.param(True, 1, id="torchrun, parts of one micro-batch", marks=pytest.mark.torture),
         pytest.param(False, 1, id="workers, parts of one micro-batch"),
         pytest.param(False, 2, id="workers, whole micro-batches"),
     ],
