@@ -5,6 +5,7 @@ recipe/automatic.py has the rules. This module gathers the facts for them, and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -21,12 +22,14 @@ from nmt_cli.model.build import build_model
 from nmt_cli.parallel import cores
 from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to_try, suits
 from nmt_cli.recipe.load import load_recipe
-from nmt_cli.recipe.schema import Model, Recipe, Transformer
+from nmt_cli.recipe.schema import Model, Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder, find_model
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.optimizer import make_optimizers
 
 _TRIAL_CELLS = 1024  # size of the batch that is timed
+_CELLS_PER_UPDATE = 2048  # the optimizer works once per update, however large the batch is
 _SHARE_OF_CORES = 0.9  # speed of training on all cores, by the speed on one core and the number of cores
 
 
@@ -68,7 +71,7 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     """The plan of a new run. `start_from` is the model of --from; its architecture is kept."""
     corpus = _Corpus.load(recipe)
     if not recipe.train.auto:
-        speed = processes * _speed(recipe.model, corpus, device) if recipe.train.minutes else 0.0
+        speed = processes * _speed(recipe.model, recipe.train, corpus, device) if recipe.train.minutes else 0.0
         updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, corpus, speed))
         return Plan(recipe, lines, updates)
     facts = Facts(
@@ -80,12 +83,13 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     )
 
     # 1. The model: the largest that suits the data and the time.
+    settings = recipe.train if "train.optimizer" in recipe.stated else replace(recipe.train, optimizer="muon")
     stated, candidate = _stated(recipe, "model"), None
     model = replace(load_recipe(find_model(start_from).recipe).model, **stated) if start_from else recipe.model
     sizes = sizes_to_try(stated) if isinstance(model, Transformer) and not start_from else [{}]
     for size in sizes:
         larger = replace(model, **size)
-        speed = processes * _speed(larger, corpus, device)
+        speed = processes * _speed(larger, settings, corpus, device)
         tried = _candidate(larger, corpus, speed)
         if candidate is not None and not suits(tried, facts):
             break
@@ -138,8 +142,8 @@ def _candidate(model: Model, corpus: _Corpus, speed: float) -> Candidate:
     return Candidate(model.dim, parameters, speed)
 
 
-def _speed(model: Model, corpus: _Corpus, device: torch.device) -> float:
-    """Target tokens per second of a forward and a backward pass, over pairs of the mean length."""
+def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device) -> float:
+    """Target tokens per second of training, over pairs of the mean length, in batches of 2048 tokens."""
     source, target = (
         max(1, round(tokens / corpus.pairs) - 1) for tokens in (corpus.source_tokens, corpus.target_tokens)
     )
@@ -151,17 +155,32 @@ def _speed(model: Model, corpus: _Corpus, device: torch.device) -> float:
     )
     tensors = [torch.from_numpy(array).to(device) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
     built = build_model(model, *corpus.vocab_sizes).to(device)
-    loss = TrainingLoss(built, Recipe().train).train()
-    fastest, threads = float("inf"), torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads would show how busy the machine is just now
-    for _ in range(3):  # the first is slow
-        began = perf_counter()
+    loss, optimizers = TrainingLoss(built, settings).train(), make_optimizers(built, settings)
+
+    def passes() -> None:
         loss(*tensors)[0].backward()
+
+    def step() -> None:
+        for optimizer in optimizers:
+            optimizer.step()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several threads would show how busy the machine is just now
+    seconds = _fastest(passes, device) + _fastest(step, device) * _TRIAL_CELLS / _CELLS_PER_UPDATE
+    torch.set_num_threads(threads)
+    return batch.tokens / seconds * (_SHARE_OF_CORES * threads if device.type == "cpu" else 1)
+
+
+def _fastest(work: Callable[[], None], device: torch.device) -> float:
+    """The fewest seconds of three rounds. The first round is slow."""
+    times = []
+    for _ in range(3):
+        began = perf_counter()
+        work()
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        fastest = min(fastest, perf_counter() - began)
-    torch.set_num_threads(threads)
-    return batch.tokens / fastest * (_SHARE_OF_CORES * threads if device.type == "cpu" else 1)
+        times.append(perf_counter() - began)
+    return min(times)
 
 
 def _choice(recipe: Recipe, corpus: _Corpus, device: torch.device) -> str:
