@@ -112,13 +112,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--only", choices=CORPORA, nargs="*", default=list(CORPORA))
     parser.add_argument("--try", nargs="*", dest="settings", metavar="KEY=VALUE")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data and runs here")
     args = parser.parse_args()
     for name in args.only:
         if CORPORA[name][0] and not (SHARED / CORPORA[name][0]).is_dir():
             print(f"{name}: skipped, because the corpus is not here")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            work = Path(folder)
+            work = args.keep / f"{name}-{args.minutes:g}" if args.keep else Path(folder)
+            work.mkdir(parents=True, exist_ok=True)
             files = files_of(name, work)
             options = ("--source", "--target", "--valid-source", "--valid-target", "--test-source", "--test-target")
             given = [part for pair in zip(options, files, strict=True) for part in pair]
