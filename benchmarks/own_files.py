@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -104,7 +103,8 @@ def trained(data: Path, run: Path, minutes: float, settings: tuple[str, ...]) ->
 
 def test_bleu(run: Path, source: Path, reference: Path) -> float:
     (run / "out").write_text(nmt("translate", run, source, "--beam", 5))
-    return float(re.search(r"BLEU\s+([\d.]+)", nmt("score", run / "out", "--ref", reference))[1])  # type: ignore[index]
+    report = json.loads(nmt("score", run / "out", "--ref", reference, "--format", "json"))
+    return next(score["score"] for score in report["scores"] if score["metric"] == "BLEU")
 
 
 def main() -> None:

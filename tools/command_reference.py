@@ -78,7 +78,7 @@ def _option_names(name: str, kind: Any, option: OptionInfo) -> str:
     # In Annotated[T, typer.Option("--out", "-o")], Typer keeps the first name in `default`.
     names = [*([option.default] if isinstance(option.default, str) else []), *(option.param_decls or ())]
     if names:
-        return ", ".join(f"`{option_name}`" for option_name in names)
+        return ", ".join(f"`{option_name}`" for given in names for option_name in given.split("/"))
     long = "--" + name.replace("_", "-")
     return f"`{long}`, `--no-{long[2:]}`" if kind is bool else f"`{long}`"
 

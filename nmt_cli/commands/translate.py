@@ -38,6 +38,13 @@ def translate(
         Path | None, _stream(metavar="FILE", help="TSV file of terms and their required translations.")
     ] = None,
     protect: Annotated[bool, _stream(help="Keep placeholders, tags, URLs, emoji, numbers and unknown words.")] = True,
+    split: Annotated[
+        bool | None,
+        _stream(
+            "--split/--no-split",
+            help="Translate a line sentence by sentence. Default: yes, unless the model was trained on paragraphs.",
+        ),
+    ] = None,
     score_only: Annotated[
         bool, _stream("--score-only", help="Score given translations: TSV input, or --target.")
     ] = False,

@@ -20,6 +20,7 @@ import numpy as np
 from nmt_cli.recipe.schema import Clean, Data
 from nmt_cli.text.languages import in_wrong_script, scripts_of
 from nmt_cli.text.lines import is_blank, normalize
+from nmt_cli.text.sentences import has_several_sentences
 from nmt_cli.text.vocab import Vocab, load_vocab
 
 PAIRS_PER_BLOCK = 5000
@@ -136,7 +137,7 @@ def flat_ids(sentences: list[list[int]]) -> Encoded:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes the pairs of a block and drops pairs by the rules on lengths."""
+    """Encodes the pairs of a block, drops pairs by the rules on lengths, and counts sources of several sentences."""
 
     vocab_folder: Path
     rules: Clean
@@ -145,8 +146,9 @@ class Encoder:
     def vocab(self) -> Vocab:  # each worker process loads the vocabulary once
         return load_vocab(self.vocab_folder)
 
-    def __call__(self, block: Block) -> tuple[Encoded, Encoded, Dropped]:
-        sources = self.vocab.source.encode(block.source.split("\n"), num_threads=1)
+    def __call__(self, block: Block) -> tuple[Encoded, Encoded, Dropped, int]:
+        texts, language = block.source.split("\n"), self.vocab.source_lang
+        sources = self.vocab.source.encode(texts, num_threads=1)
         targets = self.vocab.target.encode(block.target.split("\n"), num_threads=1)
         rules = [length_rule(len(s), len(t), self.rules) for s, t in zip(sources, targets, strict=True)]
         dropped = Dropped()
@@ -156,7 +158,9 @@ class Encoder:
                     dropped.add(rule, number, pair)
             keep = [rule is None for rule in rules]
             sources, targets = list(compress(sources, keep)), list(compress(targets, keep))
-        return flat_ids(sources), flat_ids(targets), dropped
+            texts = list(compress(texts, keep))
+        several = sum(has_several_sentences(text, language) for text in texts)
+        return flat_ids(sources), flat_ids(targets), dropped, several
 
 
 def length_rule(source: int, target: int, rules: Clean) -> str | None:

@@ -243,6 +243,7 @@ class _Preparation:
         self.hashes = [spool / f"hashes-{number}" for number in range(_HASH_FILES)]
         self.lines = sum(corpus.lines for corpus in corpora["train"])
         self.dropped = Dropped()
+        self.several_sentences = 0
 
     def run(self) -> Report:
         held_out = self.hold_out()
@@ -268,6 +269,7 @@ class _Preparation:
             splits=splits,
             vocab_type=self.recipe.vocab.type,
             vocab_sizes=vocab.sizes[:1] if vocab.joint else vocab.sizes,
+            several_sentences=self.several_sentences,
         )
 
     def evaluation_pairs(self, split: str) -> list[Pair]:
@@ -365,9 +367,10 @@ class _Preparation:
 
         def encoded() -> Iterator[tuple[Encoded, Encoded]]:
             done = 0
-            for source, target, dropped in ordered_map(job, blocks, cores()):
+            for source, target, dropped, several in ordered_map(job, blocks, cores()):
                 yield source, target
                 self.dropped.merge(dropped)
+                self.several_sentences += several
                 done += len(source[1]) + dropped.counts.total()
                 self.show("encoding", done, total)
 

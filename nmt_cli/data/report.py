@@ -50,6 +50,7 @@ class Report:
     splits: dict[str, Split]
     vocab_type: str
     vocab_sizes: tuple[int, ...]  # one number if the vocabulary is joint
+    several_sentences: int  # kept training pairs whose source has several sentences
 
 
 def show_report(report: Report) -> RenderableType:
@@ -75,6 +76,8 @@ def _account(report: Report) -> Table:
     if report.held_out:
         table.add_row("- held out", f"{report.held_out:,}", "for validation, as no validation corpus was given")
     table.add_row("= kept", f"{kept:,}", f"{kept / report.read:.1%}", style="bold")
+    several = report.several_sentences
+    table.add_row("  paragraphs", f"{several:,}", f"{several / kept:.1%}: several sentences in a line", style="dim")
     return table
 
 

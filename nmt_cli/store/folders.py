@@ -20,6 +20,7 @@ from nmt_cli.text.vocab import Vocab, load_vocab
 # The types of weights that CTranslate2 has; float32 is exact, int8 is smallest.
 CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 _STEP = "step-"
+_PARAGRAPHS = 0.2  # share of training lines with several sentences, from which on a model translates paragraphs whole
 
 
 class CheckpointFolder:
@@ -104,6 +105,12 @@ class ModelFolder:
         """The most pieces of a source that the model was trained for. Longer sources have to be split."""
         limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS takes one position
         return min((limit for limit in limits if limit > 0), default=sys.maxsize)
+
+    @property
+    def reads_paragraphs(self) -> bool:
+        """Was the model trained on lines of several sentences? Models of older versions do not say."""
+        share = self.about.get("several_sentences")
+        return isinstance(share, float) and share >= _PARAGRAPHS
 
 
 def find_model(path: Path) -> ModelFiles:

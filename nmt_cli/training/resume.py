@@ -30,6 +30,13 @@ def data_fingerprint(recipe: Recipe) -> str:
     return str(read_json(meta, "the prepared data's").get("fingerprint"))
 
 
+def share_of_paragraphs(recipe: Recipe) -> float | None:
+    """The share of the training lines that have several sentences. Data of older versions do not say."""
+    report = read_json(recipe.prepared_folder / "meta.json", "the prepared data's").get("report", {})
+    several, pairs = report.get("several_sentences"), report["splits"]["train"]["sentences"] if report else 0
+    return None if several is None else several / max(1, pairs)
+
+
 def as_prepared(recipe: Recipe) -> Recipe:
     """The recipe with the [vocab] table of the prepared data. A [vocab] key that states something else is an error."""
     folder = recipe.prepared_folder

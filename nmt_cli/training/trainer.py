@@ -35,7 +35,7 @@ from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.loss import Losses, TrainingLoss
-from nmt_cli.training.resume import check_same_run, data_fingerprint
+from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.step import Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
@@ -382,6 +382,7 @@ class Trainer:
             "seed": self.settings.seed,
             "from": self.state.origin,
             "data": self.state.data,
+            "several_sentences": share_of_paragraphs(self.recipe),
             "valid": {name: value for name in scores if (value := getattr(entry, name)) is not None},
         }
         vocab = self.recipe.prepared_folder / "vocab"

@@ -7,10 +7,12 @@ programs in step and yields the requests of all of them (translator.py batches t
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -20,13 +22,15 @@ from nmt_cli.search.contract import Hypothesis, Request, length_normalized
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
+from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.vocab import UNK, Vocab
 from nmt_cli.translate.glossary import Term, capitalized
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
-from nmt_cli.translate.results import Output, Translation
+from nmt_cli.translate.recase import sentence_case
+from nmt_cli.translate.results import Output, Part, Translation
 from nmt_cli.translate.rows import Row
-from nmt_cli.translate.split import split_long
+from nmt_cli.translate.split import split_line
 
 ATTEMPTS = 2  # tries to put lost text back: first only the lost spans are taken out of the source, then all spans
 WORD_REPEATS = 4  # a sequence of pieces that contains a letter is a loop from this many times in a row
@@ -34,7 +38,18 @@ OTHER_REPEATS = 16  # a sequence without a letter needs more: 10000 and ..... ar
 
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
-Segment = tuple[list[Output], frozenset[str]]  # the n best of a line or of a part of a line, and the flags of the best
+Segment = tuple[list[Output], frozenset[str]]  # the n best of a part of a line, and the flags of the best
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a line, line[start:stop]. Its text is normalized, and begins with the tags of the line."""
+
+    text: str
+    ids: tuple[int, ...]
+    start: int
+    stop: int
+    words: tuple[int, ...] | None  # their numbers in the line; None: a word was cut, so nothing can be aligned
 
 
 def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
@@ -58,7 +73,11 @@ def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
 class LineTranslator:
     def __init__(self, vocab: Vocab, settings: Settings) -> None:
         self.vocab, self.settings = vocab, settings
-        self.join = " " if puts_spaces_between_sentences(vocab.target_lang) else ""
+        self.spaced = [puts_spaces_between_sentences(side) for side in (vocab.source_lang, vocab.target_lang)]
+        symbols = "|".join(re.escape(symbol) for symbol in sorted(vocab.symbols, key=len, reverse=True))
+        self.tags = re.compile(
+            rf"(?:\s*(?:{symbols or '(?!)'})\s*)+"
+        )  # typed at the beginning of a line, such as <2de>
 
         @cache
         def is_known(character: str) -> bool:
@@ -75,9 +94,8 @@ class LineTranslator:
         self.is_known, self.is_word = is_known, is_word
 
     def line(self, row: Row) -> Program[Translation]:
-        """A whole line, in parts if the line is too long for the model."""
-        text = normalize(row.text, self.vocab.normalization)
-        if is_blank(text):
+        """A whole line, sentence by sentence."""
+        if is_blank(normalize(row.text, self.vocab.normalization)):
             return Translation(row.number, row.text)
         prefix = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
         if UNK in prefix:
@@ -85,29 +103,66 @@ class LineTranslator:
             raise NmtError(
                 f"the prefix of line {row.number} has characters that the model cannot write: {row.given}", hint
             )
-        ids, limit = self._encode(text), self.settings.longest_source
-        if len(ids) <= limit:
-            outputs, flags = yield from self._segment(row.number, text, ids, prefix, words_before=0)
-            return Translation(row.number, row.text, tuple(outputs), tuple(sorted(flags)))
-        parts = split_long(text, limit, lambda part: len(self._encode(part)), self._required)
-        encoded = [self._encode(part) for part in parts]
-        *words_before, words = accumulate(map(self._count_words, encoded), initial=0)
-        no_word_was_cut = words == self._count_words(ids)
+        parts = self._parts(row)
         segments = yield from together(
-            [
-                self._segment(row.number, part, ids, () if n else prefix, words_before[n] if no_word_was_cut else None)
-                for n, (part, ids) in enumerate(zip(parts, encoded, strict=True))
-            ]
+            [self._segment(row.number, part, () if n else prefix) for n, part in enumerate(parts)]
         )
-        n_best = self._joined([outputs for outputs, _ in segments])
-        flags = frozenset({"split"}).union(*(flags for _, flags in segments))
-        return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), len(parts))
+        flags = frozenset[str]().union(*(flags for _, flags in segments))
+        if len(parts) == 1:
+            return Translation(row.number, row.text, tuple(segments[0][0]), tuple(sorted(flags)))
+        too_long = sum(len(part.ids) for part in parts) > self.settings.longest_source
+        flags |= {"split", "long"} if too_long else {"split"}
+        n_best, spans = self._joined(row.text, parts, [outputs for outputs, _ in segments])
+        return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), spans)
 
-    def _joined(self, parts: list[list[Output]]) -> list[Output]:
-        """The outputs of all parts of a line, joined: the best of each part, the second best of each part, ..."""
+    def _parts(self, row: Row) -> list[_Part]:
+        """The parts of a line that are translated one by one. Tags at the beginning of a line go with every part."""
+        match = self.tags.match(row.text)
+        tags, begin = (match[0], match.end()) if match and not is_blank(row.text[match.end() :]) else ("", 0)
+
+        def count(text: str) -> int:
+            return self._count(tags + text)
+
+        # A prefix of several sentences belongs to several parts, so such a line is not split by sentence.
+        by_sentence = self.settings.split and len(split_sentences(row.given, self.vocab.target_lang)) < 2
+        limit, language = self.settings.longest_source, self.vocab.source_lang
+        texts = split_line(row.text[begin:], language, limit, count, self._required, by_sentence)
+        form = self.vocab.normalization
+        parts, number_of_tags = [], self._count_words(self._encode(normalize(tags, form)))
+        words = number_of_tags  # of the line, up to here
+        for text in texts:
+            start, begin = begin, begin + len(text)
+            if is_blank(text):
+                continue
+            clean = normalize(tags + text, form)
+            ids = self._encode(clean)
+            start += len(text) - len(text.lstrip())
+            more = self._count_words(ids) - number_of_tags if self.settings.align else 0
+            parts.append(
+                _Part(
+                    clean, ids, start, start + len(text.strip()), (*range(number_of_tags), *range(words, words + more))
+                )
+            )
+            words += more
+        if (
+            self.settings.align
+            and len(parts) > 1
+            and words != self._count_words(self._encode(normalize(row.text, form)))
+        ):
+            return [replace(part, words=None) for part in parts]
+        return parts
+
+    def _joined(
+        self, line: str, parts: list[_Part], found: list[list[Output]]
+    ) -> tuple[list[Output], tuple[Part, ...]]:
+        """The outputs of all parts of a line, joined: the best of each part, the second best of each part, ...
+
+        Also returns where each part is in the line and in the best output.
+        """
+        spaces = [self._space(line[a.stop : b.start]) for a, b in pairwise(parts)]
         joined = []
-        for rank in range(max(map(len, parts))):
-            outputs = [part[min(rank, len(part) - 1)] for part in parts]
+        for rank in range(max(map(len, found))):
+            outputs = [n_best[min(rank, len(n_best) - 1)] for n_best in found]
             logprob, length = sum(output.logprob for output in outputs), sum(output.length for output in outputs)
             # Align the whole line or nothing: where text was put back or copied, the pieces do not give the words.
             is_aligned = all(output.alignment or not output.text for output in outputs)
@@ -115,15 +170,30 @@ class LineTranslator:
             alignment: list[tuple[int, int]] = []
             for output, shift in zip(outputs, words_before, strict=False):
                 alignment += [(source, target + shift) for source, target in output.alignment if is_aligned]
-            text = self.join.join(output.text for output in outputs if output.text)
+            texts, spans, at = [], [], 0
+            for output, part, space in zip(outputs, parts, ["", *spaces], strict=True):
+                text = (space if at and output.text else "") + output.text
+                at += len(text)
+                texts.append(text)
+                spans.append(Part((part.start, part.stop), (at - len(output.text), at)))
             score = length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
             tokens = tuple(piece for output in outputs for piece in output.tokens)
             # Every part has an end mark, so the log probabilities would not fit the pieces.
-            joined.append(Output(text, score, logprob, length, tokens, (), tuple(alignment)))
-        return sorted(joined, key=lambda output: -output.score)
+            joined.append((Output("".join(texts), score, logprob, length, tokens, (), tuple(alignment)), tuple(spans)))
+        joined.sort(key=lambda pair: -pair[0].score)
+        return [output for output, _ in joined], joined[0][1]
+
+    def _space(self, between: str) -> str:
+        """The space between two parts of a translation, from the space between the parts of the line."""
+        if self.spaced[0] != self.spaced[1]:
+            return " " if self.spaced[1] else ""
+        return "".join(space if unicodedata.category(space) == "Zs" else " " for space in between)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.vocab.source.encode(text))
+
+    def _count(self, text: str) -> int:
+        return len(self.vocab.source.encode(text))
 
     def _count_words(self, source: tuple[int, ...]) -> int:
         return len(words_of(self.vocab.source.id_to_piece(list(source))))
@@ -141,20 +211,25 @@ class LineTranslator:
         spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
         return sorted([*spans, *terms], key=lambda span: span.start)
 
-    def _segment(
-        self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], words_before: int | None
-    ) -> Program[Segment]:
-        """Translate a line or a part of it, and repair the translation where something was lost.
+    def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
+        """Translate a part. A part in capitals or in title case that the model does not know goes in sentence case."""
+        recased = None if prefix else sentence_case(part.text, verbatim, self._count, self.vocab.source_lang)
+        if recased is None or recased.case in self.settings.known_cases:
+            return (yield from self._repaired(line, part, prefix))
+        part = replace(part, text=recased.text, ids=self._encode(recased.text))
+        outputs, flags = yield from self._repaired(line, part, prefix)
+        return [replace(output, text=recased.put_back(output.text)) for output in outputs], flags | {"recased"}
 
-        `words_before`: words of the line before this part. None: a word was cut, so nothing can be aligned.
-        """
+    def _repaired(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
+        """Translate a part, and repair the translation where something was lost."""
+        text, ids = part.text, part.ids
         # Text that must not be cut may be too long for the model. From marks alone, a model invents a sentence.
         has_words = any(map(str.isalnum, text)) or not self.settings.protect
         if len(ids) > self.settings.longest_source or not has_words:
             return self._copied(text, prefix)
         # 1. Translate the text as it is, with the terms of the glossary.
         hypotheses, flags = yield from self._with_terms(line, text, ids, prefix)
-        outputs, found = self._outputs(ids, hypotheses, len(prefix), words_before)
+        outputs, found = self._outputs(ids, hypotheses, len(prefix), part.words)
         required = self._required(text)
         missing = lost(required, outputs[0].text)
         if not missing:
@@ -169,21 +244,21 @@ class LineTranslator:
             # Half a word can have more pieces than the whole word.
             boundaries = [min(len(self._encode(rest[: gap.at])), len(ids)) for gap in gaps]
             hypotheses, forced = yield from self._with_terms(line, rest, ids, prefix, attention=True)
-            outputs, found = self._outputs(ids, hypotheses, len(prefix), words_before)
+            outputs, found = self._outputs(ids, hypotheses, len(prefix), None)
             flags |= forced | {"restored"}
             for n, hypothesis in enumerate(hypotheses):
                 pieces = list(outputs[n].tokens)
                 attention = attention_of(hypothesis, len(ids))[: len(pieces)]
                 restored = put_back(pieces, attention, gaps, boundaries, self._decoder(pieces), len(prefix))
-                outputs[n] = replace(outputs[n], text=one_line(restored), alignment=())
+                outputs[n] = replace(outputs[n], text=one_line(restored))
             if not lost(required, outputs[0].text):
                 break
         return outputs, flags | found
 
     def _copied(self, text: str, prefix: tuple[int, ...], flags: frozenset[str] = frozenset()) -> Segment:
         """Text without anything to translate, behind the forced prefix."""
-        begin = self.vocab.target.decode(list(prefix))
-        return [Output(one_line(self.join.join(part for part in (begin, text) if part)))], flags | {"copied"}
+        begin, space = self.vocab.target.decode(list(prefix)), " " if self.spaced[1] else ""
+        return [Output(one_line(space.join(part for part in (begin, text) if part)))], flags | {"copied"}
 
     def _with_terms(
         self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
@@ -239,9 +314,12 @@ class LineTranslator:
         return plain
 
     def _outputs(
-        self, source: tuple[int, ...], hypotheses: Sequence[Hypothesis], given: int, words_before: int | None
+        self, source: tuple[int, ...], hypotheses: Sequence[Hypothesis], given: int, words: tuple[int, ...] | None
     ) -> tuple[list[Output], set[str]]:
-        """The n best without loops, and the flags of the best. The `given` pieces of a prefix may repeat themselves."""
+        """The n best without loops, and the flags of the best. The `given` pieces of a prefix may repeat themselves.
+
+        `words` are the numbers of the words of the source in the line. None: the output is not aligned.
+        """
         outputs, flags = [], set[str]()
         for rank, hypothesis in enumerate(hypotheses):
             cut = cut_loops(hypothesis.ids[given:], source, self.is_word)
@@ -249,10 +327,10 @@ class LineTranslator:
             pieces = self.vocab.target.id_to_piece(ids)
             alignment: tuple[tuple[int, int], ...] = ()
             attention = hypothesis.attention if self.settings.align and cut is None else None
-            if attention is not None and ids and words_before is not None:
+            if attention is not None and ids and words is not None:
                 sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
                 weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
-                alignment = tuple((word + words_before, target) for word, target in aligned(weights))
+                alignment = tuple((words[word], target) for word, target in aligned(weights))
             text, length = one_line(self.vocab.target.decode(ids)), len(hypothesis.ids) + 1
             logprobs = hypothesis.token_logprobs if cut is None else ()
             score, logprob = hypothesis.score, hypothesis.logprob

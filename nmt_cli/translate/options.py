@@ -15,6 +15,7 @@ from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once
 from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
+from nmt_cli.translate.recase import Case
 
 
 class TranslateOptions(TypedDict, total=False):
@@ -38,6 +39,7 @@ class TranslateOptions(TypedDict, total=False):
     tokens: bool  # the log probability of each piece
     glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}
     protect: bool  # restore placeholders, tags, URLs, emoji, numbers and unknown words that the model loses
+    split: bool | None  # translate a line of several sentences sentence by sentence; None: as the model was trained
     batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 
@@ -53,6 +55,8 @@ class Settings:
     align: bool = False
     tokens: bool = False
     glossary: Glossary | None = None
+    split: bool = True  # translate sentence by sentence
+    known_cases: frozenset[Case] = frozenset()  # that the model was trained for: "capitals", "title"
 
 
 def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> SearchOptions:

@@ -21,7 +21,7 @@ from nmt_cli.translate.rows import count_lines
 
 _NAMED = 20  # warnings of a kind that name their lines; the others are counted
 _WARNINGS = {
-    "split": "line {line} is too long for the model: translated in {parts} parts",
+    "long": "line {line} is too long for the model: translated in {parts} parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
     "unscored": "line {line} has more pieces than this engine has positions: no score; --engine torch may have more",
     "unfinished": "line {line}: the translation reached its longest length and may be cut off",
@@ -61,7 +61,7 @@ class Report:
         self.flags.update(translation.flags)
         for flag in translation.flags:
             if flag in _WARNINGS and self.flags[flag] <= _NAMED:
-                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=translation.parts))
+                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=len(translation.parts)))
         self.show_bar()
 
     def show_bar(self) -> None:

@@ -28,17 +28,25 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a line that was translated on its own: where it begins and ends, in characters."""
+
+    source: tuple[int, int]
+    translation: tuple[int, int]  # in the best translation
+
+
+@dataclass(frozen=True)
 class Translation:
     """A line and its n best translations, the best first. A blank line has none.
 
-    Flags: split, loop, unfinished, restored, glossary, copied, unscored (docs/translate.md explains them).
+    docs/translate.md lists the flags.
     """
 
     line: int  # the number of the line in the input, from 1
     source: str
     n_best: tuple[Output, ...] = ()
     flags: tuple[str, ...] = ()
-    parts: int = 1  # how many parts a long line was split into
+    parts: tuple[Part, ...] = ()  # of a line that was split; empty for a line that was translated whole
 
     @property
     def best(self) -> Output:
@@ -90,6 +98,8 @@ def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
         "n_best": n_best,
         "flags": translation.flags,
     }
+    if translation.parts:
+        line["parts"] = [vars(part) for part in translation.parts]
     text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 

@@ -1,56 +1,89 @@
-"""Split a line that is too long for the model into parts."""
+"""Split a line into parts: sentence by sentence, and further where a sentence is too long for the model."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
+from nmt_cli.text.sentences import split_sentences
 from nmt_cli.translate.protect import Span
 
-# Places to cut, the best kind first: after sentences, after clauses, between words.
-_CUTS = (
-    re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？])"),
-    re.compile(r"(?<=[,;:–—])\s+|(?<=[，；：、])"),
-    re.compile(r"\s+"),
-)
-# Every sentence becomes a part of its own, because the model was trained on single sentences and may drop the rest of
-# a paragraph. A "sentence" with fewer pieces than this is joined with its neighbor: often it is the end of "Mr.".
-_SHORT_SENTENCE = 8
+# Places to cut a sentence that is too long, the best kind first: after clauses, between words.
+_CUTS = (re.compile(r"(?<=[,;:–—])\s+|(?<=[，；：、])"), re.compile(r"\s+"))
 
 CountPieces = Callable[[str], int]
 FindSpans = Callable[[str], Sequence[Span]]  # from left to right
 
 
-def split_long(text: str, limit: int, count: CountPieces, uncut: FindSpans = lambda text: ()) -> list[str]:
-    """Parts of at most `limit` pieces. A span of `uncut` stays in one part, even if that part is then longer."""
-    return [text] if count(text) <= limit else _split(text, limit, count, uncut, _CUTS)
+def split_line(
+    text: str,
+    language: str,
+    limit: int,
+    count: CountPieces,
+    uncut: FindSpans = lambda text: (),
+    by_sentence: bool = True,
+) -> list[str]:
+    """Parts of at most `limit` pieces; joined, they are the text.
+
+    A span of `uncut` stays in one part, even if that part is then longer. With `by_sentence`, each sentence is a part,
+    because a model of single sentences may drop the rest of a paragraph. Otherwise the parts are as few as possible.
+    """
+    if not by_sentence and count(text) <= limit:
+        return [text]
+    sentences = split_sentences(text, language)
+    if len(sentences) > 1:
+        sentences = _cut_at(text, list(accumulate(map(len, sentences[:-1]))), uncut(text))
+    parts: list[str] = []
+    for sentence in sentences:
+        parts += [sentence] if count(sentence) <= limit else _cut_long(sentence, limit, count, uncut, _CUTS)
+    return parts if by_sentence else _packed(parts, limit, count)
 
 
-def _split(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Sequence[re.Pattern]) -> list[str]:
+def _cut_at(text: str, places: Sequence[int], spans: Sequence[Span]) -> list[str]:
+    """Cut the text at these places, except inside of spans. A part of spaces belongs to the part before it."""
+    starts = [span.start for span in spans]
+    parts: list[str] = []
+    done = 0
+    for place in [*places, len(text)]:
+        number = bisect_left(starts, place)
+        if number and spans[number - 1].stop > place:
+            continue
+        if text[done:place].strip() or not parts:
+            parts.append(text[done:place])
+        else:
+            parts[-1] += text[done:place]
+        done = place
+    return parts
+
+
+def _cut_long(text: str, limit: int, count: CountPieces, uncut: FindSpans, cuts: Sequence[re.Pattern]) -> list[str]:
     """Cut at the first kind of place. Cut pieces that are still too long at the other kinds, and then in the middle."""
     spans = uncut(text)
-    starts = [span.start for span in spans]
-    ends = [match.end() for match in cuts[0].finditer(text)] if cuts else [_middle(text, spans)]
-    spans_before = [bisect_left(starts, end) for end in ends]
-    ends = [end for end, number in zip(ends, spans_before, strict=True) if not number or spans[number - 1].stop <= end]
-    pieces = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True) if text[a:b].strip()]
-    if not cuts and ends in ([0], [len(text)]):  # one span, or one character
+    places = [match.end() for match in cuts[0].finditer(text)] if cuts else [_middle(text, spans)]
+    pieces = _cut_at(text, places, spans)
+    if not cuts and len(pieces) == 1:  # one span, or one character
         return [text]
     parts: list[str] = []
-    room = 0  # in the last part
     for piece in pieces:
-        size = count(piece)
-        if size > limit:
-            parts += _split(piece, limit, count, uncut, cuts[1:])
-            room = 0
-        elif size <= room and cuts and (cuts != _CUTS or limit - room < _SHORT_SENTENCE):
-            parts[-1] += piece
+        parts += [piece] if count(piece) <= limit else _cut_long(piece, limit, count, uncut, cuts[1:])
+    return _packed(parts, limit, count)
+
+
+def _packed(parts: list[str], limit: int, count: CountPieces) -> list[str]:
+    """Join neighbors while they fit into the limit together. Pieces are counted part by part."""
+    packed: list[list[str]] = []
+    room = 0  # in the last part
+    for part in parts:
+        size = count(part)
+        if size <= room:
+            packed[-1].append(part)
             room -= size
         else:
-            parts.append(piece)
+            packed.append([part])
             room = limit - size
-    return [part.strip() for part in parts if part.strip()]
+    return ["".join(group) for group in packed]
 
 
 def _middle(text: str, spans: Sequence[Span]) -> int:

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
+from nmt_cli.search.contract import length_normalized
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
+from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary
 from nmt_cli.translate.line import LineTranslator, together
@@ -125,6 +127,7 @@ class Translator:
             options.get("align", False),
             options.get("tokens", False),
             glossary,
+            not self.models[0].reads_paragraphs if options.get("split") is None else bool(options["split"]),
         )
         window = WindowTranslator(workers, vocab, settings)
         job = window.score if score_only else window.translate
@@ -186,25 +189,44 @@ class WindowTranslator:
 
     def score(self, rows: Sequence[Row]) -> list[Translation]:
         """The log probability of each given translation. A pair that is too long for the engine has the score nan."""
-        sources = self.vocab.encode_source([row.text for row in rows])
-        targets = self.vocab.encode_target([row.given for row in rows])
+        pairs = [self._sentence_pairs(row) for row in rows]
+        sources = self.vocab.encode_source([source for parts in pairs for source, _ in parts])
+        targets = self.vocab.encode_target([target for parts in pairs for _, target in parts])
         limit = self.settings.longest_scored or math.inf
-        scorable = [n for n in range(len(rows)) if max(len(sources[n]), len(targets[n])) < limit]
+        scorable = [n for n in range(len(sources)) if max(len(sources[n]), len(targets[n])) < limit]
         results = self._run(
             [(sources[n], targets[n]) for n in scorable],
             [(False, len(sources[n]) + len(targets[n]) + 2) for n in scorable],
             lambda batches: self.workers.score(batches, self.settings.search.alpha),
         )
         scored = dict(zip(scorable, results, strict=True))
-        translations = []
-        for n, row in enumerate(rows):
-            figures: tuple[Any, ...] = (math.nan, math.nan, len(targets[n]) + 1)
-            if hypothesis := scored.get(n):
-                pieces = tuple(self.vocab.target.id_to_piece(list(hypothesis.ids)))
-                figures = (hypothesis.score, hypothesis.logprob, figures[2], pieces, hypothesis.token_logprobs)
+        translations, first = [], 0
+        for row, parts in zip(rows, pairs, strict=True):
+            numbers = range(first, first := first + len(parts))
+            found = [scored[n] for n in numbers if n in scored]
+            length = sum(len(targets[n]) + 1 for n in numbers)
+            flags = ["split"] if len(parts) > 1 else []
+            figures: tuple[Any, ...] = (math.nan, math.nan, length)
+            if len(found) == len(parts):
+                logprob = sum(hypothesis.logprob for hypothesis in found)
+                ids = [index for hypothesis in found for index in hypothesis.ids]
+                logprobs = found[0].token_logprobs if len(parts) == 1 else ()  # every part has an end mark
+                score = length_normalized(logprob, length, self.settings.search.alpha)
+                figures = (score, logprob, length, tuple(self.vocab.target.id_to_piece(ids)), logprobs)
+            else:
+                flags.append("unscored")
             output = Output(one_line(row.given), *figures)
-            translations.append(Translation(row.number, row.text, (output,), () if n in scored else ("unscored",)))
+            translations.append(Translation(row.number, row.text, (output,), tuple(flags)))
         return translations
+
+    def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
+        """Source and target, sentence by sentence if both have as many sentences."""
+        if self.settings.split:
+            sources = split_sentences(row.text, self.vocab.source_lang)
+            targets = split_sentences(row.given, self.vocab.target_lang)
+            if len(sources) == len(targets) > 1:
+                return list(zip(sources, targets, strict=True))
+        return [(row.text, row.given)]
 
     def _run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -195,3 +196,18 @@ def test_dry_run_prints_a_recipe_and_writes_nothing(nmt, small, tmp_path):
     (tmp_path / "again.toml").write_bytes(result.out)
     again = nmt("prepare", "again.toml", "--dry-run")
     assert again.text[again.text.index("[data]") :] == result.text[result.text.index("[data]") :]
+
+
+def test_lines_of_several_sentences_are_counted(nmt, write, tmp_path):
+    """Only kept pairs count, by their source."""
+    sentences = [f"The cat number {n} sleeps." for n in range(40)]
+    lines = [" ".join(sentences[n : n + 1 + n % 2]) for n in range(40)]
+    write("a.en", "".join(line + "\n" for line in [*lines, lines[1]]))
+    write("a.de", "".join(f"Satz {line}\n" for line in [*lines, lines[1]]))
+    options = ("--vocab-size", 60, "--set", "data.hold_out=0", "--out", "out")
+    result = nmt("prepare", "--source", "a.en", "--target", "a.de", *options)
+    assert result.code == 0, result.err
+    report = json.loads((tmp_path / "out/meta.json").read_text())["report"]
+    assert report["several_sentences"] == 20 and report["splits"]["train"]["sentences"] == 40
+    (row,) = [line for line in result.text.splitlines() if "several sentences in a line" in line]
+    assert row.split()[:3] == ["paragraphs", "20", "50.0%:"]

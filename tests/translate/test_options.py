@@ -139,12 +139,12 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     search |= {"no_repeat_ngram": 3, "repetition_penalty": 1.25, "temperature": 0.5, "top_k": 6, "top_p": 0.75}
     engine = {"engine": "torch", "type": "float32", "device": "cpu", "workers": 8, "batch_tokens": 11}
     words = [word for name, value in {**search, **engine}.items() for word in (f"--{name.replace('_', '-')}", value)]
-    flags = ["--sample", "--align", "--tokens", "--no-protect", "--format", "jsonl"]
+    flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--format", "jsonl"]
     texts = ["--forbid", "a", "--forbid", "b", "--glossary", "g.tsv", "--ensemble", "m"]
     app(["translate", str(model), os.devnull, *map(str, words), *flags, *texts], standalone_mode=False)
     assert passed == {
         **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
-        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False},
+        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False, "split": False},
         **search,
         **engine,
     }

@@ -20,7 +20,7 @@ def test_first_twenty_warnings_name_their_lines_and_others_are_counted(nmt, mode
     )
     assert result.code == 0 and len(result.text.splitlines()) == 25
     assert result.err.count("is too long for the model") == 20
-    assert "warning: 5 more lines were flagged 'split'" in result.err
+    assert "warning: 5 more lines were flagged 'long'" in result.err
 
 
 def test_stats_are_printed_to_stderr(nmt, model):

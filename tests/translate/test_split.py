@@ -1,20 +1,24 @@
-"""Lines that are too long for the model."""
+"""Lines of several sentences, and lines that are too long for the model."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import shutil
 
 import pytest
 from support.engines import Echo
 from support.small_language import SENTENCES, text_of
 
+import nmt_cli
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span
+from nmt_cli.translate.results import Translation
 from nmt_cli.translate.rows import Row
-from nmt_cli.translate.split import split_long
+from nmt_cli.translate.split import split_line
 from nmt_cli.translate.translator import WindowTranslator
 
 
@@ -34,7 +38,7 @@ def test_long_line_with_restored_text_is_not_aligned(nmt, model):
     assert entry["n_best"][0]["alignment"] == ""  # the whole line or nothing is aligned
     (line,) = nmt("translate", model, "--align", "--format", "jsonl", stdin=text_of([long[30:]])).text.splitlines()
     entry = json.loads(line)
-    assert set(entry["flags"]) == {"split"}
+    assert set(entry["flags"]) == {"split", "long"}
     pairs = [tuple(map(int, pair.split("-"))) for pair in entry["n_best"][0]["alignment"].split()]
     assert max(source for source, _ in pairs) < len(entry["source"].split())
     assert sorted(target for _, target in pairs) == list(range(len(entry["translation"].split())))
@@ -60,9 +64,9 @@ def test_parts_of_a_long_line_are_joined(trained):
     """With an engine that writes the source, the translation is the line."""
     settings = Settings(SearchOptions(), 4000, longest_source=30, align=True)
     translator = WindowTranslator(Workers(Echo(), 1, False), trained.vocab, settings)
-    line = " ".join(SENTENCES[:10])
+    line = " ".join(SENTENCES[:10])  # two of these begin with a small letter and belong to the sentence before
     (found,) = translator.translate([Row(1, line)])
-    assert found.text == line and found.parts > 4 and found.flags == ("split",)
+    assert found.text == line and len(found.parts) == 8 and found.flags == ("long", "split")
     assert list(found.n_best[0].alignment) == [(n, n) for n in range(len(line.split()))]
 
 
@@ -79,34 +83,36 @@ def words(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "by_sentence", "as_few_as_possible"),
     [
-        ("a b c", ["a b c"]),
-        ("a b c. d e f.", ["a b c.", "d e f."]),
-        ("a b. c d. e f.", ["a b. c d.", "e f."]),
-        ("a b c, d e f", ["a b c,", "d e f"]),
-        ("a b c d e f", ["a b c d", "e f"]),
-        ('"a b c!" d e? f', ['"a b c!"', "d e? f"]),
+        ("a b c", "a b c", "a b c"),
+        ("Aa bb. Bb dd.", "Aa bb. |Bb dd.", "Aa bb. Bb dd."),
+        ("Aa bb. Bb dd. Cc ff.", "Aa bb. |Bb dd. |Cc ff.", "Aa bb. Bb dd. |Cc ff."),
+        ("a b c, d e f", "a b c, |d e f", "a b c, |d e f"),
+        ("a b c d e f", "a b c d |e f", "a b c d |e f"),
+        ("Aa b c d, e gg. Bb!", "Aa b c d, |e gg. |Bb!", "Aa b c d, |e gg. Bb!"),
     ],
 )
-def test_split_long_cuts_at_the_best_places(text, parts):
-    assert split_long(text, 4, words) == parts
+def test_split_line_cuts_at_the_best_places(text, by_sentence, as_few_as_possible):
+    assert split_line(text, "en", 4, words) == by_sentence.split("|")
+    assert split_line(text, "en", 4, words, by_sentence=False) == as_few_as_possible.split("|")
 
 
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("a b <a b c d e> f g", ["a b", "<a b c d e>", "f g"]),
+        ("a b <a b c d e> f g", ["a b ", "<a b c d e> ", "f g"]),
+        ("Aa. <a. B. c> Dd.", ["Aa. ", "<a. B. c> ", "Dd."]),
         ("<aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa>", ["<aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa>"]),
         ("bbbbbb<aaaaaaaaaaaaa>bbbbbb", ["bbbbbb", "<aaaaaaaaaaaaa>", "bbbbbb"]),
         ("<aaaaaaaaaaaaaaaaaa>bbbbbbbbb", ["<aaaaaaaaaaaaaaaaaa>", "bbbbbbbbb"]),
     ],
 )
-def test_split_long_keeps_uncut_spans_whole(text, parts):
+def test_split_line_keeps_uncut_spans_whole(text, parts):
     def whole(part: str) -> list[Span]:
         return [Span(match.start(), match.end(), match[0]) for match in re.finditer("<[^>]*>", part)]
 
-    assert split_long(text, 9, len, whole) == parts
+    assert split_line(text, "en", 11, len, whole) == parts
 
 
 def test_address_longer_than_the_limit_is_copied(nmt, model):
@@ -116,7 +122,128 @@ def test_address_longer_than_the_limit_is_copied(nmt, model):
     assert address in result.text.split("\n")[0] and result.text.split("\n")[1] == address
 
 
-def test_split_long_cuts_inside_a_long_word():
-    parts = split_long("x" * 1001, 10, len)
+def test_split_line_cuts_inside_a_long_word():
+    parts = split_line("x" * 1001, "en", 10, len)
     assert "".join(parts) == "x" * 1001 and max(map(len, parts)) <= 10
-    assert split_long("。".join(["一二三"] * 9), 8, len)[0] == "一二三。一二三。"
+    assert split_line("。".join(["一二三"] * 9), "zh", 8, len, by_sentence=False)[0] == "一二三。一二三。"
+
+
+@pytest.fixture
+def echo(trained):
+    """Translates with an engine that writes the source."""
+
+    def translate(line: str, given: str = "", **settings: object) -> Translation:
+        given_settings = Settings(SearchOptions(), 4000, longest_source=100, align=True, **settings)
+        (found,) = WindowTranslator(Workers(Echo(), 1, False), trained.vocab, given_settings).translate(
+            [Row(1, line, given)]
+        )
+        return found
+
+    return translate
+
+
+LINE = "The cat sees  the dog.  The king sleeps.\tA boy runs!   My lion eats."
+
+
+def test_line_of_several_sentences_is_translated_sentence_by_sentence(echo):
+    """The spaces between the sentences stay. The parts are where their sentences are."""
+    found = echo(LINE)
+    assert found.text == "The cat sees the dog.  The king sleeps. A boy runs!   My lion eats."
+    assert found.flags == ("split",)
+    sources = ["The cat sees  the dog.", "The king sleeps.", "A boy runs!", "My lion eats."]
+    assert [LINE[slice(*part.source)] for part in found.parts] == sources
+    assert [found.text[slice(*part.translation)] for part in found.parts] == [" ".join(one.split()) for one in sources]
+    assert list(found.best.alignment) == [(n, n) for n in range(len(LINE.split()))]
+    whole = echo(LINE, split=False)
+    assert (whole.text, whole.flags, whole.parts) == (" ".join(LINE.split()), (), ())
+
+
+def test_engines_translate_each_sentence_as_if_it_stood_alone(translators):
+    for translator in translators.values():
+        capitals = [line[0].upper() + line[1:] for line in SENTENCES[:12]]
+        lines = [" ".join(capitals[first : first + 3]) for first in range(0, 12, 3)]
+        alone = [translation.text for translation in translator.translate(capitals)]
+        assert [one.text for one in translator.translate(lines)] == [
+            " ".join(alone[first : first + 3]) for first in range(0, 12, 3)
+        ]
+
+
+def test_jsonl_has_the_boundaries_of_parts(nmt, model):
+    line = "The cat sleeps. The dog runs."
+    result = nmt("translate", model, "--format", "jsonl", stdin=text_of([line, "The cat sleeps."]))
+    split, whole = map(json.loads, result.text.splitlines())
+    assert split["flags"] == ["split"] and "parts" not in whole and "warning" not in result.err
+    assert [line[slice(*part["source"])] for part in split["parts"]] == ["The cat sleeps.", "The dog runs."]
+    texts = [split["translation"][slice(*part["translation"])] for part in split["parts"]]
+    assert " ".join(texts) == split["translation"]
+    unsplit = json.loads(nmt("translate", model, "--no-split", "--format", "jsonl", stdin=text_of([line])).text)
+    assert "split" not in unsplit["flags"]
+
+
+def test_n_best_of_sentences_is_sorted(translators):
+    found = translators["ctranslate2"].translate("The cat sleeps. The dog runs.", n_best=3)
+    scores = [output.score for output in found.n_best]
+    assert len(scores) == 3 and scores == sorted(scores, reverse=True) and found.flags == ("split",)
+
+
+def test_score_of_a_split_line_is_the_score_of_its_translation(translators):
+    line = "The cat sleeps. The dog runs."
+    for translator in translators.values():
+        found = translator.translate(line)
+        scored = translator.score(line, found.text)
+        assert scored.flags == ("split",) and scored.score == pytest.approx(found.score, abs=2e-4)
+        assert scored.best.length == found.best.length
+        assert translator.score(line, "Le chat dort.").flags == ()  # two sentences against one
+
+
+def test_prefix_belongs_to_the_first_sentence(translators):
+    found = translators["torch"].translate("The cat sleeps. The dog runs.", prefix="Mon")
+    assert found.text.startswith("Mon") and len(found.parts) == 2
+    found = translators["torch"].translate("The cat sleeps. The dog runs.", prefix="Mon chat dort. Un")
+    assert found.text.startswith("Mon chat dort. Un") and not found.parts
+
+
+def test_glossary_works_in_every_sentence(translators):
+    found = translators["ctranslate2"].translate(
+        "The dog runs. The cat sleeps.", glossary={"cat": "lion", "dog": "roi"}
+    )
+    assert "roi" in found.text and "lion" in found.text and {"glossary", "split"} <= set(found.flags)
+
+
+def test_tag_at_the_beginning_goes_with_every_part(trained):
+    """The tag is one word of the line, whichever part a target word aligns with."""
+    vocab = dataclasses.replace(trained.vocab, symbols=("the",))  # any piece serves as a tag
+    settings = Settings(SearchOptions(), 4000, longest_source=100, align=True)
+    translator = WindowTranslator(Workers(Echo(), 1, False), vocab, settings)
+    (found,) = translator.translate([Row(1, "the the A boy runs. My lion eats.")])
+    assert found.text == "the the A boy runs. the the My lion eats."
+    sources = [source for source, _ in found.best.alignment]
+    assert sources.count(0) == sources.count(1) == 2 and max(sources) == 7
+
+
+@pytest.mark.parametrize("share", [0.0, 0.19, 0.2, 0.9, None, "0.9"])
+def test_model_of_paragraphs_translates_paragraphs_whole(model, tmp_path, share):
+    shutil.copytree(model / "model", tmp_path / "model")
+    about = json.loads((tmp_path / "model/about.json").read_text())
+    assert about["several_sentences"] == 0.0
+    (tmp_path / "model/about.json").write_text(json.dumps({**about, "several_sentences": share}))
+    with nmt_cli.load(tmp_path / "model") as translator:
+        found = translator.translate("The cat sleeps. The dog runs.")
+        assert bool(found.parts) == (share not in (0.2, 0.9))
+        assert translator.translate("The cat sleeps. The dog runs.", split=True).parts
+
+
+def test_line_of_many_sentences_stays_linear(trained):
+    """10,000 sentences in a line are 10,000 requests of one sentence each. The work is counted, not timed."""
+    pieces = []
+
+    class Counting(Echo):
+        def translate(self, requests, options):
+            pieces.extend(len(request.source) for request in requests)
+            return super().translate(requests, options)
+
+    settings = Settings(SearchOptions(), 4000, longest_source=100)
+    translator = WindowTranslator(Workers(Counting(), 1, False), trained.vocab, settings)
+    (found,) = translator.translate([Row(1, "The cat sleeps. " * 10_000)])
+    assert len(pieces) == len(found.parts) == 10_000 and max(pieces) == min(pieces)
+    assert found.text == " ".join(["The cat sleeps."] * 10_000)
