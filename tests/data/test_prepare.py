@@ -200,7 +200,7 @@ def test_dry_run_prints_a_recipe_and_writes_nothing(nmt, small, tmp_path):
 
 def test_lines_of_several_sentences_are_counted(nmt, write, tmp_path):
     """Only kept pairs count, by their source."""
-    sentences = [f"The cat number {n} sleeps." for n in range(40)]
+    sentences = [f"The cat number {n} sleeps." for n in range(41)]
     lines = [" ".join(sentences[n : n + 1 + n % 2]) for n in range(40)]
     write("a.en", "".join(line + "\n" for line in [*lines, lines[1]]))
     write("a.de", "".join(f"Satz {line}\n" for line in [*lines, lines[1]]))
