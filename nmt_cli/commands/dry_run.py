@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from nmt_cli.recipe.load import recipe_tables, tables_toml
@@ -11,15 +13,14 @@ from nmt_cli.terminal.plot import framed
 from nmt_cli.text.lines import STDIN
 from nmt_cli.training.schedule import learning_rate
 
+if TYPE_CHECKING:
+    from nmt_cli.training.plan import Plan
 
-def show_plan(recipe: Recipe) -> None:
-    """Print the plan to stdout. Every line that is not part of the recipe is a TOML comment."""
+
+def show_plan(recipe: Recipe, plan: Plan | None = None) -> None:
+    """Print the recipe, and the plan of a training, to stdout. Lines that are not the recipe are TOML comments."""
     parts, updates = [_inputs(recipe)], 0
-    if recipe.is_prepared:
-        from nmt_cli.model.device import choose_device
-        from nmt_cli.training.plan import make_plan
-
-        plan = make_plan(recipe, choose_device(recipe.train.device))
+    if plan is not None:
         recipe, updates = plan.recipe, plan.updates
         parts.append("\n".join(plan.lines))
     if recipe.train.auto:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
 from nmt_cli.commands.options import DryRun, Overrides, RecipeName
+
+if TYPE_CHECKING:
+    from nmt_cli.recipe.schema import Recipe
+    from nmt_cli.training.plan import Plan
 
 
 def train(
@@ -43,7 +47,7 @@ def train(
     if dry_run:
         from nmt_cli.commands.dry_run import show_plan
 
-        show_plan(loaded)
+        show_plan(loaded, _plan(loaded, start_from, force))
         return
 
     from nmt_cli.training.screen import TrainingScreen
@@ -52,3 +56,18 @@ def train(
         result = nmt_cli.train(loaded, start_from=start_from, force=force, watch=screen.watch)
     if result.signal:
         raise typer.Exit(128 + result.signal)
+
+
+def _plan(recipe: Recipe, start_from: Path | None, force: bool) -> Plan | None:
+    """The plan that the same command without --dry-run would follow. None: the data are not prepared yet."""
+    from nmt_cli.model.device import choose_device
+    from nmt_cli.training.distributed import World
+    from nmt_cli.training.resume import check_origin
+    from nmt_cli.training.session import plan_session
+
+    if not recipe.is_prepared:
+        return None
+    plan = plan_session(recipe, choose_device(recipe.train.device), start_from, force, World())
+    if start_from is not None:
+        check_origin(plan.recipe, start_from, force)
+    return plan

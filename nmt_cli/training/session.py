@@ -70,7 +70,7 @@ def train(
     world = distributed.join(device.type == "cuda")
     alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
     try:
-        plan = _plan(recipe, device, start_from, force, world) if world.leader else Plan(recipe, [])
+        plan = plan_session(recipe, device, start_from, force, world) if world.leader else Plan(recipe, [])
         plan = distributed.from_leader(plan, world)
         size = local_processes(plan.recipe, threads) if alone else 1
         job = partial(_session, plan, device, start_from, force, max(1, threads // size), began)
@@ -82,7 +82,9 @@ def train(
         torch.set_num_threads(threads)
 
 
-def _plan(recipe: Recipe, device: torch.device, start_from: Path | None, force: bool, world: distributed.World) -> Plan:
+def plan_session(
+    recipe: Recipe, device: torch.device, start_from: Path | None, force: bool, world: distributed.World
+) -> Plan:
     """The plan of a new run. A run that is continued keeps the settings that it began with."""
     data_fingerprint(recipe)  # report missing data before anything else
     recipe = as_prepared(recipe)

@@ -100,8 +100,9 @@ def test_dry_run_before_the_data_are_prepared_says_when_settings_are_chosen(prep
 
 
 def test_another_vocabulary_than_that_of_the_data_is_an_error(own, nmt):
-    result = nmt("train", own, "--out", "run", *sets("vocab.size=80"))
-    assert_user_error(result, "were prepared with vocab.size = ", "not 80")
+    for dry_run in ((), ("--dry-run",)):
+        result = nmt("train", own, "--out", "run", *dry_run, *sets("vocab.size=80"))
+        assert_user_error(result, "were prepared with vocab.size = ", "not 80")
 
 
 def test_stated_keys_that_do_not_fit_the_choices_are_an_error(own, nmt):
@@ -109,11 +110,14 @@ def test_stated_keys_that_do_not_fit_the_choices_are_an_error(own, nmt):
     assert_user_error(result, 'train.steps: schedule = "cosine" needs an end', "state this key as well")
 
 
-def test_fine_tuning_keeps_the_model_lowers_the_rate_and_measures_before_and_after(own, prepared, nmt, tmp_path):
+def test_fine_tuning_keeps_the_model_lowers_the_rate_and_measures_before_and_after(own, prepared, nmt, write, tmp_path):
     assert nmt("train", own, "--out", "old", *FAST, *sets("train.steps=5")).code == 0
     files = ("--source", prepared / "v.en", "--target", prepared / "v.de", "--set", "vocab.reuse=old")
     assert nmt("prepare", *files, "--out", "new").code == 0
-    result = nmt("train", "new", "--from", "old", "--out", "tuned", *sets("train.steps=5", "train.precision=fp32"))
+    train = ("train", "new", "--from", "old", "--out", "tuned", *sets("train.steps=5", "train.precision=fp32"))
+    dry_run = nmt(*train, "--dry-run")
+    assert dry_run.code == 0, dry_run.err
+    result = nmt(*train)
     assert result.code == 0, result.err
     old, tuned = (load_recipe(tmp_path / f"{name}/recipe.toml") for name in ("old", "tuned"))
     assert tuned.model.dim == old.model.dim == 16 and tuned.train.lr == pytest.approx(old.train.lr / 5, rel=0.05)
@@ -121,3 +125,12 @@ def test_fine_tuning_keeps_the_model_lowers_the_rate_and_measures_before_and_aft
     assert steps[0] == 0 and steps[-1] == 5
     rows = [line.split()[:2] for line in result.text.splitlines()]
     assert ["before", "BLEU"] in rows and ["best", "BLEU"] in rows
+    shown = load_recipe(write("shown.toml", dry_run.text))
+    assert (shown.model, shown.train.lr) == (tuned.model, tuned.train.lr)
+
+
+def test_dry_run_of_a_run_shows_the_settings_that_it_began_with(own, nmt, write, tmp_path):
+    assert nmt("train", own, "--out", "run", "--minutes", "0.01", *FAST).code == 0
+    begun = load_recipe(tmp_path / "run/recipe.toml")
+    shown = load_recipe(write("shown.toml", nmt("train", own, "--out", "run", "--minutes", "600", "--dry-run").text))
+    assert (shown.model, shown.train.warmup, shown.train.minutes) == (begun.model, begun.train.warmup, 600)
