@@ -109,13 +109,16 @@ class Cleaner:
         hashes = bytearray()
         dropped = Dropped()
         for number, (source, target) in block.numbered_pairs():
-            pair = normalize(source, self.data.normalize), normalize(target, self.data.normalize)
+            pair = self.normalized((source, target))
             if rule := self.broken_rule(*pair):
                 dropped.add(rule, number, pair)
             else:
                 kept.append((number, pair))
                 hashes += hashlib.blake2b("\t".join(pair).encode(), digest_size=8).digest()
         return Block.of(kept), np.frombuffer(bytes(hashes), "<u8"), dropped
+
+    def normalized(self, pair: Pair) -> Pair:
+        return normalize(pair[0], self.data.normalize), normalize(pair[1], self.data.normalize)
 
     def broken_rule(self, source: str, target: str) -> str | None:
         rules, scripts, evaluation_texts = self.data.clean, self.scripts, self.evaluation_texts

@@ -279,13 +279,24 @@ class _Preparation:
         return enumerate(chain.from_iterable(corpus.pairs() for corpus in self.corpora["train"]), 1)
 
     def hold_out(self) -> dict[int, Pair]:
-        """Choose training pairs at even distances for validation, by line number, if there is no validation corpus."""
+        """Choose training pairs at even distances for validation, by line number, if there is no validation corpus.
+
+        If the rules on text drop a pair, the next pair that they keep takes its place.
+        """
         size = min(self.recipe.data.hold_out, self.lines // 10)
         if self.corpora["valid"] or not size:
             return {}
-        distance = self.lines // size
-        distant = ((number, pair) for number, pair in self.train_pairs() if number % distance == 0)
-        return dict(islice((numbered for numbered in distant if not any(map(is_blank, numbered[1]))), size))
+        due = distance = self.lines // size
+        rules = Cleaner(self.recipe.data, [])
+        held_out: dict[int, Pair] = {}
+        for number, pair in self.train_pairs():
+            if number < due or any(map(is_blank, pair)) or rules.broken_rule(*rules.normalized(pair)):
+                continue
+            held_out[number] = pair
+            due = (number // distance + 1) * distance
+            if len(held_out) == size:
+                break
+        return held_out
 
     def clean(self, evaluation: dict[str, list[Pair]], held_out: dict[int, Pair]) -> None:
         """Normalize the training pairs, apply the rules on text, and write the kept pairs to the spool."""

@@ -128,6 +128,19 @@ def test_without_a_validation_corpus_some_pairs_are_held_out(nmt, write, tmp_pat
     assert set((tmp_path / "out/valid.source.txt").read_text().splitlines()) < set(english.splitlines())
 
 
+def test_held_out_pairs_are_pairs_that_the_rules_keep(nmt, write, tmp_path):
+    english, german = (text.splitlines() for text in corpus(400, 1000))
+    german[::2] = english[::2]  # every second pair is the same on both sides
+    german[9] = " "
+    files = ("--source", write("a.en", "\n".join(english)), "--target", write("a.de", "\n".join(german)))
+    assert nmt("prepare", *files, "--out", "out", "--vocab-size", "60").code == 0
+    source, target = ((tmp_path / f"out/valid.{side}.txt").read_text().splitlines() for side in ("source", "target"))
+    pairs = list(zip(source, target, strict=True))
+    assert len(pairs) == 40 and all(target.strip() and source != target for source, target in pairs)
+    report = meta(tmp_path / "out")["report"]
+    assert (report["held_out"], report["dropped"]["identical"], report["dropped"]["empty"]) == (40, 200, 1)
+
+
 def test_several_corpora_compressed_and_from_standard_input(nmt, write, tmp_path):
     a, b, c = corpus(100, 1000), corpus(100, 2000), corpus(100, 3000)
     write("a.en.gz", gzip.compress(a[0].encode()))
