@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,6 +39,7 @@ def train(
 
     Ctrl-C saves and stops. The same command continues.
     """
+    began = perf_counter()  # before torch is imported, which takes seconds on a busy machine
     import nmt_cli
     from nmt_cli.recipe.load import open_recipe, parse_overrides
 
@@ -53,7 +55,7 @@ def train(
     from nmt_cli.training.screen import TrainingScreen
 
     with TrainingScreen(loaded) as screen:
-        result = nmt_cli.train(loaded, start_from=start_from, force=force, watch=screen.watch)
+        result = nmt_cli.train(loaded, start_from=start_from, force=force, watch=screen.watch, began=began)
     if result.signal:
         raise typer.Exit(128 + result.signal)
 

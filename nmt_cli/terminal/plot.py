@@ -90,6 +90,12 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
+def counted(number: float, noun: str) -> str:
+    """The number with its noun: 1 minute, 0.5 minutes, 2,000 updates."""
+    text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{text} {noun}" if number == 1 else f"{text} {noun}s"
+
+
 def bins(histogram: Sequence[int], most: int) -> list[tuple[int, int, int]]:
     """Merge a histogram of single values into at most `most` + 1 bins (from, to, count) of equal, round width."""
     # The last bin holds the longest 1 % of the items. Without this bin, one long item would make all bins too wide.

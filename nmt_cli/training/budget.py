@@ -10,6 +10,7 @@ import torch
 from nmt_cli.model.base import Seq2Seq, training_flops
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
+from nmt_cli.terminal.plot import counted
 
 
 class Budget:
@@ -48,13 +49,13 @@ class Budget:
         """How much of each limit is used up, by the limit's name. 1 ends the training."""
         settings, state = self.settings, self.state
         limits = {
-            f"{settings.steps:,} steps": (state.step, settings.steps),
-            f"{settings.epochs:g} epochs": (epochs, settings.epochs),
-            f"{settings.tokens:,} tokens": (state.tokens, settings.tokens),
+            counted(settings.steps, "step"): (state.step, settings.steps),
+            counted(settings.epochs, "epoch"): (epochs, settings.epochs),
+            counted(settings.tokens, "token"): (state.tokens, settings.tokens),
             f"{settings.flops:.3g} FLOPs": (self.flops(), settings.flops),
         }
         used = {name: amount / limit for name, (amount, limit) in limits.items() if limit}
-        return {**used, f"{settings.minutes:g} minutes": self.share_of_minutes}
+        return {**used, counted(settings.minutes, "minute"): self.share_of_minutes}
 
     def used(self, epochs: float) -> float:
         """The share of the limit that will be reached first."""

@@ -24,6 +24,7 @@ from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Model, Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder, find_model
+from nmt_cli.terminal.plot import counted
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.optimizer import make_optimizers
@@ -186,8 +187,8 @@ def _fastest(work: Callable[[], None], device: torch.device) -> float:
 def _choice(recipe: Recipe, corpus: _Corpus, device: torch.device) -> str:
     """The choice in one sentence."""
     model, train = recipe.model, recipe.train
-    time = f"{train.minutes:g} minutes" if train.minutes else "no time limit"
-    machine = f"{cores()} cores" if device.type == "cpu" else device.type
+    time = counted(train.minutes, "minute") if train.minutes else "no time limit"
+    machine = counted(cores(), "core") if device.type == "cpu" else device.type
     layers = ""
     if isinstance(model, Transformer):
         layers = f" of width {model.dim}, {model.encoder_layers}+{model.decoder_layers} layers"
@@ -202,10 +203,10 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
     train = recipe.train
     per_epoch = corpus.updates_per_epoch(recipe)
     limits = {
-        f"{train.minutes:g} minutes": 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
-        f"{train.steps:,} updates": train.steps / per_epoch,
-        f"{train.tokens:,} tokens": train.tokens / corpus.target_tokens,
-        f"{train.epochs:g} epochs": train.epochs,
+        counted(train.minutes, "minute"): 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
+        counted(train.steps, "update"): train.steps / per_epoch,
+        counted(train.tokens, "token"): train.tokens / corpus.target_tokens,
+        counted(train.epochs, "epoch"): train.epochs,
     }
     reached = {name: epochs for name, epochs in limits.items() if epochs}
     if not reached:
@@ -213,16 +214,16 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
     name, epochs = min(reached.items(), key=lambda item: item[1])
     updates = epochs * per_epoch
     speed = f", at {model.tokens_per_second:,.0f} target tokens/s" if model.tokens_per_second else ""
-    lines = [f"{name}: about {updates:,.0f} updates, {epochs:.1f} epochs of {corpus.pairs:,} pairs{speed}"]
+    lines = [f"{name}: about {counted(round(updates), 'update')}, {epochs:.1f} epochs of {corpus.pairs:,} pairs{speed}"]
     if epochs < 0.9:
         lines.append(
-            f"warning: {name} are too few for one pass over the data; expect a weak model, or allow "
+            "warning: training ends before it has read all data once; expect a weak model, or allow "
             f"{1 / epochs:.1f} times as much"
         )
     if updates < 2 * train.warmup:
         lines.append(
-            f"warning: the warm-up takes {train.warmup:,} of about {updates:,.0f} updates; lower train.warmup, or "
-            "train longer"
+            f"warning: the warm-up of {counted(train.warmup, 'update')} is longer than half of the training, about "
+            f"{counted(round(updates), 'update')}; lower train.warmup, or train longer"
         )
     if model.parameters > 100 * corpus.target_tokens:
         lines.append(

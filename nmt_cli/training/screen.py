@@ -12,7 +12,7 @@ from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
 from nmt_cli.terminal.console import messages, output
-from nmt_cli.terminal.plot import curves, duration
+from nmt_cli.terminal.plot import counted, curves, duration
 from nmt_cli.terminal.tables import facts
 from nmt_cli.training.trainer import AlreadyFinished, Event, Status, Step
 
@@ -138,7 +138,7 @@ def summary(log: list[Entry], reason: str) -> RenderableType:
     if trained:
         last, seconds = trained[-1], 60 * trained[-1].minutes
         rows += [
-            ("trained", f"{last.step:,} steps, {last.epoch:.1f} epochs, {last.tokens:,} target tokens"),
+            ("trained", f"{counted(last.step, 'step')}, {last.epoch:.1f} epochs, {last.tokens:,} target tokens"),
             ("time", f"{duration(seconds)}, {last.tokens / seconds:,.0f} tokens/s overall"),
             ("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most"),
         ]

@@ -54,13 +54,15 @@ def train(
     start_from: str | Path | None = None,
     force: bool = False,
     watch: Watch | None = None,
+    began: float | None = None,
 ) -> Result:
     """Train the model of a recipe (its name, its file, a folder that holds one, or a Recipe), or resume its run.
 
     `set` changes keys of the recipe: {"train.warmup": 500}. `start_from` names a run or model whose weights training
     starts from. `force` renames an existing run and starts again. `watch` is called with every event; None is silent.
+    `began` is the value of perf_counter() at which the minutes begin; None: now.
     """
-    began = perf_counter()
+    began = perf_counter() if began is None else began
     given: dict[str, Any] = {"train.out": str(out)} if out else {}
     if minutes is not None:
         given["train.minutes"] = minutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.terminal.plot import bar, bins, curve, framed, overlaid
+from nmt_cli.terminal.plot import bar, bins, counted, curve, framed, overlaid
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,10 @@ def test_bins_have_round_widths_and_a_tail(histogram, expected):
 def test_bins_keep_every_item():
     histogram = [n * n % 17 for n in range(731)]
     assert sum(count for _, _, count in bins(histogram, 10)) == sum(histogram)
+
+
+def test_a_number_has_its_noun_in_the_right_form():
+    assert [counted(number, "update") for number in (0, 1, 2000, 3_000_000)] == [
+        "0 updates", "1 update", "2,000 updates", "3,000,000 updates",
+    ]  # fmt: skip
+    assert [counted(number, "minute") for number in (0.5, 1.0, 15.0)] == ["0.5 minutes", "1 minute", "15 minutes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from time import perf_counter
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def slow_clock(monkeypatch):
     return patch
 
 
-@pytest.mark.parametrize("limit", ["steps=8", "epochs=0.5", "tokens=2000", "minutes=1"])
+@pytest.mark.parametrize("limit", ["steps=8", "epochs=0.5", "tokens=2000", "minutes=2"])
 def test_the_schedule_ends_with_the_budget(train_toy, slow_clock, limit):
     slow_clock(0.5)  # a minute is over after 120 readings of the clock
     options = ("train.schedule=linear", "train.warmup=1", "train.lr=1e-3", "train.log_every=1", "train.steps=0")
@@ -89,6 +90,13 @@ def test_minutes_count_over_all_sessions(monkeypatch):
     monkeypatch.setattr("nmt_cli.training.budget.perf_counter", lambda: next(ticks))
     budget = Budget(Train(minutes=2), State(seconds=60.0), torch.nn.Linear(1, 1), began=100.0)
     assert budget.share_of_minutes == 0.5 and budget.share_of_minutes_now() == 0.75
+
+
+def test_minutes_begin_when_the_caller_began(train_toy):
+    """The command begins before it imports torch."""
+    result, _ = train_toy("train.steps=0", "train.minutes=1", began=perf_counter() - 120)
+    assert result.reason == "1 minute"
+    assert [entry.step for entry in read_log(result.run) if isinstance(entry, TrainEntry)] == [1]
 
 
 def test_without_validation_lines_the_last_weights_are_kept(nmt, toy, tmp_path, prepared):

@@ -28,7 +28,7 @@ def test_own_files_get_a_vocabulary_and_a_training_that_are_chosen_and_written_d
     result = nmt("train", own, "--out", "run", "--minutes", "0.02", *FAST)
     assert result.code == 0, result.err
     choice, forecast = (line for line in result.err.splitlines() if "pairs" in line and "minutes" in line)
-    assert re.match(r"380 pairs, 0.02 minutes, \d+ cores: transformer of width 16, 4\+4 layers, dropout", choice)
+    assert re.match(r"380 pairs, 0.02 minutes, \d+ cores?: transformer of width 16, 4\+4 layers, dropout", choice)
     assert re.match(r"0.02 minutes: about [\d,]+ updates, [\d.]+ epochs of 380 pairs", forecast)
     recipe = load_recipe(tmp_path / "run/recipe.toml")
     assert not recipe.train.auto and recipe.model.dim == 16
@@ -74,9 +74,9 @@ def test_another_family_trains_with_chosen_settings(own, nmt, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        (("train.warmup=30", "train.steps=40"), "warning: the warm-up takes 30 of about 40 updates"),
-        (("train.steps=2",), "warning: 2 updates are too few for one pass over the data"),
-        (("train.tokens=100",), "warning: 100 tokens are too few for one pass over the data"),
+        (("train.warmup=30", "train.steps=40"), "the warm-up of 30 updates is longer than half of"),
+        (("train.steps=2",), "warning: training ends before it has read all data once"),
+        (("train.tokens=100",), "warning: training ends before it has read all data once"),
         (("model.dim=256", "train.steps=40"), "a smaller model would learn more"),
     ],
 )
@@ -88,7 +88,7 @@ def test_dry_run_warns_when_the_limits_do_not_fit_the_data(toy, nmt, settings, w
 def test_dry_run_of_own_files_prints_the_choice_and_a_valid_recipe(own, nmt, write):
     result = nmt("train", own, "--dry-run", "--minutes", "5")
     text = result.out.decode()
-    assert re.search(r"^# 380 pairs, 5 minutes, \d+ cores: transformer", text, re.MULTILINE)
+    assert re.search(r"^# 380 pairs, 5 minutes, \d+ cores?: transformer", text, re.MULTILINE)
     assert re.search(r"^# 5 minutes: about|^# 150 epochs: about", text, re.MULTILINE)
     recipe = load_recipe(write("shown.toml", text))
     assert not recipe.train.auto and recipe.train.optimizer == "muon"
