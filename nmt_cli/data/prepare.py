@@ -68,6 +68,14 @@ def prepare(
     source: Files = None,
     target: Files = None,
     tsv: Files = None,
+    valid_source: Files = None,
+    valid_target: Files = None,
+    valid_tsv: Files = None,
+    test_source: Files = None,
+    test_target: Files = None,
+    test_tsv: Files = None,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
     add_to: PathLike | None = None,
     out: PathLike | None = None,
     vocab_size: int | None = None,
@@ -83,8 +91,12 @@ def prepare(
     `force` the data are written again. `show` draws the progress. `on_warning` is called before the long work with each
     sign of a mistake in the corpora: text twice, text that is not translated, text in another language.
     """
-    files = {"train": (source, target, tsv)}
-    recipe = prepare_recipe(recipe, files, vocab_size=vocab_size, out=out, set=set, add_to=add_to)
+    files = {
+        "train": (source, target, tsv),
+        "valid": (valid_source, valid_target, valid_tsv),
+        "test": (test_source, test_target, test_tsv),
+    }
+    recipe = prepare_recipe(recipe, files, (source_lang, target_lang), vocab_size, out, set, add_to)
     show = show or (lambda stage, done, total: None)
     folder, data = recipe.prepared_folder, recipe.data
     if not data.train:

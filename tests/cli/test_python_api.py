@@ -43,7 +43,8 @@ def test_the_examples_of_the_page_run(model, tmp_path, monkeypatch, capsys):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/demo").symlink_to(model)
     (tmp_path / "demo").mkdir()
-    for name, pairs in (("train", sentences(400, seed=5)), ("test", sentences(20, seed=6))):
+    for name, size in (("train", 400), ("dev", 20), ("test", 20)):
+        pairs = sentences(size, seed=size + len(name))
         for side, language in enumerate(("en", "fr")):
             text = "".join(pair[side] + "\n" for pair in pairs)
             (tmp_path / f"demo/{name}.{language}").write_text(text, encoding="utf-8")
