@@ -51,7 +51,7 @@ def compare(
     for part in scores:
         console.print(part, soft_wrap=isinstance(part, Text))
     if not scores:
-        say("\n--test also compares translations of the test set.")
+        say("\nOnly the trainings are compared. --test, or --source and --ref, also compare translations.")
 
 
 def _scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -87,11 +88,11 @@ def prepare(
         say(f"{folder} is up to date: the corpora and settings are the same. Nothing to do.")
         return
     output().print(show_report(report))
-    note, command = "", f"nmt train {folder if out else recipe}"
+    note, command = "", f"nmt train {shlex.quote(str(folder if out else recipe))}"
     if add_to is not None:
         read = [corpus["lines"] for corpus in read_json(folder / "meta.json", "the prepared data's")["inputs"]["train"]]
         new = sum(read[-len([*(source or []), *(tsv or [])]) :])
         note = f"{sum(read) - new:,} training pairs of {add_to} and {new:,} new ones, with the vocabulary of {add_to}\n"
         if not (add_to / "meta.json").is_file():  # a run, not prepared data
-            command += f" --from {add_to} --out runs/{folder.name}"
+            command += f" --from {shlex.quote(str(add_to))} --out {shlex.quote(f'runs/{folder.name}')}"
     say(f"\n{note}written to {folder}; next: {command}")

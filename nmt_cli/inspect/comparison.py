@@ -65,7 +65,8 @@ def show_comparison(runs: Sequence[Run], width: int) -> RenderableType:
         parts = [Text("The recipes have the same settings.")]
     parts += ["", _table("Training", runs, _figures(runs))]
     if keys := [key for key in _validation_keys(runs) if key in settings]:
-        parts.append(Text(f"The validation scores cannot be compared, because of {', '.join(keys)}.", style="bold"))
+        sentence = f"The validation scores cannot be compared: the runs differ in {', '.join(keys)}."
+        parts.append(Text(sentence, style="bold"))
     curves = {run.name: points for run in runs if (points := _curve(run))}
     if any(len(points) > 1 for points in curves.values()):
         parts += ["", Text("validation BLEU", style="bold"), Text(overlaid(curves, min(width, 100), 10))]

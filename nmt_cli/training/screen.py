@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from rich.console import Group, RenderableType
@@ -104,9 +105,10 @@ class TrainingScreen:
             )
         output().print(summary(read_log(run), end.reason))
         self.say(f"\nmodel in {RunFolder(run).model}, all figures in {RunFolder(run).log}")
-        self.say(f"next: echo 'Some text.' | nmt translate {run}")
-        self.say(f"      nmt translate {run} TEST | nmt score - --ref REFERENCE")
-        self.say(f"      nmt inspect {run} 'Some text.'")
+        quoted = shlex.quote(str(run))
+        self.say(f"next: echo 'Some text.' | nmt translate {quoted}")
+        self.say(f"      nmt translate {quoted} TEST | nmt score - --ref REFERENCE")
+        self.say(f"      nmt inspect {quoted} 'Some text.'")
 
     def say(self, text: str) -> None:
         # Rich wraps at words on a terminal; elsewhere a message stays on one line.

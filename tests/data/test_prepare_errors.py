@@ -155,7 +155,7 @@ def test_square_brackets_in_paths_are_printed_as_they_are(nmt, write, tmp_path, 
         write(f"{folder}/{name}", text)
     files = ("--source", f"{folder}/a.en", "--target", f"{folder}/a.de", "--vocab-size", 60)
     result = nmt("prepare", *files, "--out", f"{folder}/out")
-    assert result.code == 0 and f"written to {folder}/out; next: nmt train {folder}/out" in result.err, result.err
+    assert result.code == 0 and f"written to {folder}/out; next: nmt train '{folder}/out'\n" in result.err, result.err
     assert f"{folder}/out is up to date" in nmt("prepare", *files, "--out", f"{folder}/out").err
     assert_user_error(nmt("prepare", *files, "--vocab-size", 61, "--out", f"{folder}/out"), f"{folder}/out exists")
     assert_user_error(nmt("prepare", f"{folder}/none.toml"), f"there is no recipe {folder}/none.toml")

@@ -103,7 +103,7 @@ def test_one_validation_is_no_curve(nmt, run):
 )
 def test_different_validations_are_named(nmt, run, train, data, keys):
     result = nmt("compare", run("runs/a", [10]), run("runs/b", [15], train, data))
-    assert f"The validation scores cannot be compared, because of {keys}." in result.text
+    assert f"The validation scores cannot be compared: the runs differ in {keys}." in result.text
 
 
 def test_equal_validation_texts_can_be_compared(nmt, run, write):
