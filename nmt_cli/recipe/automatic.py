@@ -1,7 +1,7 @@
 """The settings that nobody states: pure functions of the data, the time and the machine.
 
 `nmt prepare` asks for the size of the vocabulary, `nmt train` for everything else. docs/automatic.md shows the rules as
-tables, with the measurements behind them.
+tables.
 """
 
 from __future__ import annotations
