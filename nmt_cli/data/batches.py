@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt_cli.data.augment import Augmenter
 from nmt_cli.data.sampling import SubwordSampler
 from nmt_cli.data.shards import Shard
 from nmt_cli.errors import NmtError
@@ -23,8 +24,9 @@ Sentences = Sequence[Any]  # each sentence is a list or array of ids
 
 # Number of pairs that are sorted together. A larger corpus is split into several pools.
 POOL = 1 << 19
-# Subword sampling changes the lengths, so a whole pool must be sampled before its first batch. A small pool is quick.
-SAMPLED_POOL = 1 << 15
+# Augmentation and subword sampling change the lengths, so a whole pool is changed before its first batch. A small pool
+# is quick.
+CHANGED_POOL = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,15 @@ class Position:
 class ParallelData:
     """A prepared corpus as pairs of id arrays."""
 
-    def __init__(self, folder: Path, split: str, vocab: Vocab, max_length: int = 0, sampling: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        vocab: Vocab,
+        max_length: int = 0,
+        sampling: float = 0.0,
+        augmenter: Augmenter | None = None,
+    ) -> None:
         """Leave out pairs with more than max_length pieces on a side. `sampling` is the rate of subword sampling."""
         sizes = vocab.sizes
         self.source = Shard(folder, f"{split}.source", sizes[0])
@@ -77,7 +87,7 @@ class ParallelData:
         if len(self.source) != len(self.target):
             message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
             raise NmtError(message, "prepare the data again")
-        self.max_length = max_length
+        self.max_length, self.augmenter = max_length, augmenter
         self.samplers = [
             SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)
             for side in (vocab.source, vocab.target)
@@ -91,27 +101,37 @@ class ParallelData:
         if not len(self.used):
             raise NmtError(f"every training pair has more than {max_length} pieces on a side", "raise train.max_length")
 
+    @property
+    def changes(self) -> bool:
+        """Whether training sees other pieces than the stored ones."""
+        return bool(self.augmenter or self.samplers)
+
 
 class Pool:
-    """A part of an epoch: pairs that are sorted together. With subword sampling, the pool holds the new pieces."""
+    """A part of an epoch: pairs that are sorted together. With augmentation or sampling, the pool holds new pieces."""
 
-    def __init__(self, data: ParallelData, rows: np.ndarray, random: np.random.Generator) -> None:
+    def __init__(
+        self, data: ParallelData, rows: np.ndarray, seed: int, epoch: int, random: np.random.Generator
+    ) -> None:
         self.data, self.rows = data, rows
         self.lengths = data.lengths[rows]
-        self.sampled: list[list[np.ndarray]] = []
-        if not data.samplers:
+        self.changed: list[list[np.ndarray]] = []  # source and target
+        if not data.changes:
             return
-        for shard, sampler in zip((data.source, data.target), data.samplers, strict=True):
-            stored = [shard[row] for row in rows]
-            sampled = sampler.sample(stored, random)
+        sides = [[shard[row] for row in rows] for shard in (data.source, data.target)]
+        if data.augmenter:
+            sides = data.augmenter.change(sides, rows, seed, epoch)
+        for number, sampler in enumerate(data.samplers):
+            old, new = sides[number], sampler.sample(sides[number], random)
             if data.max_length:  # a sentence that would exceed max_length keeps its pieces
-                sampled = [old if len(new) > data.max_length else new for old, new in zip(stored, sampled, strict=True)]
-            self.sampled.append(sampled)
-        self.lengths = np.array([list(map(len, side)) for side in self.sampled], np.int32).T + 1
+                new = [a if len(b) > data.max_length else b for a, b in zip(old, new, strict=True)]
+            sides[number] = new
+        self.changed = sides
+        self.lengths = np.array([list(map(len, side)) for side in sides], np.int32).T + 1
 
     def batch(self, numbers: np.ndarray) -> Batch:
-        if self.sampled:
-            sources, targets = self.sampled
+        if self.changed:
+            sources, targets = self.changed
             return make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
         rows = self.rows[numbers]
         return make_batch([self.data.source[row] for row in rows], [self.data.target[row] for row in rows])
@@ -191,7 +211,7 @@ class BatchStream:
 
     def __init__(self, data: ParallelData, budget: int, seed: int, position: Position) -> None:
         self.data, self.budget, self.seed = data, budget, seed
-        size = max(SAMPLED_POOL, 16 * budget) if data.samplers else POOL  # a pool must fill many batches
+        size = max(CHANGED_POOL, 16 * budget) if data.changes else POOL  # a pool must fill many batches
         self._pools = math.ceil(len(data.used) / size)
         self._order_epoch = -1  # the epoch of self._order
         self._enter(position)
@@ -205,7 +225,7 @@ class BatchStream:
         random = np.random.default_rng([self.seed, position.epoch, 1 + position.pool])
         # All pools have the same size: a small pool would have much padding.
         self._first, last = (len(self._order) * number // self._pools for number in (position.pool, position.pool + 1))
-        self._pool = Pool(self.data, self._order[self._first : last], random)
+        self._pool = Pool(self.data, self._order[self._first : last], self.seed, position.epoch, random)
         self._batches = lay_out(self._pool.lengths, self.budget, random)
 
     @property

@@ -34,6 +34,7 @@ Whole = Annotated[int, Range(low=0)]
 Width = Annotated[int, Range(low=2)]
 Amount = Annotated[float, Range(low=0)]
 Share = Annotated[float, Range(low=0, high=1, open_high=True)]
+Part = Annotated[float, Range(low=0, high=1)]
 
 
 @dataclass(frozen=True)
@@ -268,6 +269,21 @@ FAMILIES: dict[str, type[Model]] = {"transformer": Transformer, "rnn": Rnn, "con
 
 
 @dataclass(frozen=True)
+class Augment:
+    """[train.augment]: the shares of training pairs of each epoch that are changed (data/augment.py)."""
+
+    capitals: Annotated[Part, "share of pairs seen in capitals, on both sides"] = 0.0
+    title_case: Annotated[Part, "share of pairs in which each word begins with a capital, on both sides"] = 0.0
+    lower_case: Annotated[Part, "share of pairs with the source in lower case"] = 0.0
+    no_final_mark: Annotated[Part, "share of pairs without the final mark, if both sides end with one"] = 0.0
+    typos: Annotated[Part, "share of pairs with typos in the source, about one in each third word"] = 0.0
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if (cases := round(self.capitals + self.title_case + self.lower_case, 9)) > 1:
+            yield "capitals", f"capitals, title_case and lower_case are {cases:g} together; at most 1 is possible"
+
+
+@dataclass(frozen=True)
 class Train:
     """[train]: the training. It stops at the first limit among steps, epochs, tokens, minutes, flops and patience."""
 
@@ -318,6 +334,7 @@ class Train:
     consistency_weight: Annotated[Amount, "weight of the consistency loss"] = 3.0
     cutoff: Annotated[Share, "with simcut: share of input tokens set to zero in the second pass"] = 0.05
     subword_sampling: Annotated[Share, "rate of BPE-dropout, or alpha of unigram sampling. 0: off"] = 0.0
+    augment: Augment = field(default_factory=Augment)
 
     ema: Annotated[Share, "decay of the moving average of the weights, which is validated and saved. 0: off"] = 0.0
     average: Annotated[
@@ -343,6 +360,7 @@ class Train:
     tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:
+        yield from ((f"augment.{key}", text) for key, text in self.augment.problems())
         if self.auto:  # nmt train completes the settings, and checks them then
             return
         if self.schedule != "inverse_sqrt" and not self.lr:

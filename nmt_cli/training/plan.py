@@ -121,8 +121,8 @@ def as_begun(recipe: Recipe) -> Recipe:
 
 
 def _stated(recipe: Recipe, table: str) -> dict[str, Any]:
-    """The keys of a table that a file or an override sets."""
-    names = [name.removeprefix(f"{table}.") for name in recipe.stated if name.startswith(f"{table}.")]
+    """The keys of a table that a file or an override sets. A table inside the table, as train.augment, is a key."""
+    names = {name.split(".")[1] for name in recipe.stated if name.startswith(f"{table}.")}
     return {name: getattr(getattr(recipe, table), name) for name in names}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json
-from nmt_cli.recipe.load import load_recipe, recipe_tables
+from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, without_paths
 from nmt_cli.store.folders import RunFolder, find_model
@@ -59,15 +59,15 @@ def as_prepared(recipe: Recipe) -> Recipe:
 def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> None:
     """Refuse to continue a run with other data, another model or other training settings."""
     run = RunFolder(recipe.run_folder)
-    before, now = (recipe_tables(without_paths(each)) for each in (load_recipe(run.recipe), recipe))
+    before, now = (settings_of(without_paths(each)) for each in (load_recipe(run.recipe), recipe))
     may_change = _LIMITS | _VALIDATION | _PLACE
     if recipe.train.schedule in ("cosine", "linear", "wsd"):  # the rate has fallen towards the old limit so far
         may_change -= {"steps", "epochs", "tokens", "flops"}
     differences = [
-        f"{table}.{key} was {before[table].get(key)!r} and is {now[table].get(key)!r}"
-        for table in ("model", "train")
-        for key in sorted(set(before[table]) | set(now[table]))
-        if before[table].get(key) != now[table].get(key) and not (table == "train" and key in may_change)
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in sorted(before.keys() | now.keys())
+        if name.startswith(("model.", "train.")) and name.removeprefix("train.") not in may_change
+        if before.get(name) != now.get(name)
     ]
     if data_fingerprint(recipe) != state.data:
         differences.append("the prepared data have changed")

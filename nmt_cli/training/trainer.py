@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nmt_cli.data.augment import Augmenter
 from nmt_cli.data.batches import BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
@@ -26,7 +27,7 @@ from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe.schema import Recipe
+from nmt_cli.recipe.schema import Augment, Recipe
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_model
@@ -130,7 +131,12 @@ class Trainer:
         self.vocab = load_vocab(recipe.prepared_folder / "vocab")
         limits = (self.settings.max_length, recipe.model.learned_positions - 1)
         longest = min((limit for limit in limits if limit > 0), default=0)
-        self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, self.settings.subword_sampling)
+        augmenter = None
+        if self.settings.augment != Augment():
+            # Capitals have many more pieces, and may need more positions than the model is made for.
+            augmenter = Augmenter(self.settings.augment, self.vocab, longest or max(0, recipe.model.max_positions - 1))
+        sampling = self.settings.subword_sampling
+        self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, sampling, augmenter)
         self.valid = Validation.load(recipe, self.vocab)
         self.valid_lines = len(self.valid.sources) if self.valid else 0
         self.check_data()

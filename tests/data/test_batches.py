@@ -61,7 +61,7 @@ def toy_data(prepared):
 def test_a_stream_continues_from_any_position(toy_data, monkeypatch, sampling, pool):
     """The position may be inside an epoch or a pool, or between two of them. Earlier batches do not matter."""
     monkeypatch.setattr(batches, "POOL", pool)
-    monkeypatch.setattr(batches, "SAMPLED_POOL", pool)
+    monkeypatch.setattr(batches, "CHANGED_POOL", pool)
     stream, seen, epochs = BatchStream(toy_data(sampling), 128, 1, Position()), [], []
     while stream.position.epoch < 2:
         epochs.append(stream.epochs)

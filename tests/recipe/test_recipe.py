@@ -11,7 +11,7 @@ from recipe_keys import keys_markdown
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.help import comments
 from nmt_cli.recipe.load import load_recipe, parse_overrides, recipe_tables, shipped_recipes, tables_toml
-from nmt_cli.recipe.schema import FAMILIES, Conv, Corpus, Recipe, Rnn, Train, keys_of
+from nmt_cli.recipe.schema import FAMILIES, Augment, Conv, Corpus, Recipe, Rnn, Train, keys_of
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -68,6 +68,14 @@ PROBLEMS = [
     ("train.auto=false train.warmup=0", 'train.warmup: must be at least 1 with schedule = "inverse_sqrt"'),
     ("model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("model=5", "model: unknown key"),
+    ("train.augment.typo=0.1", "train.augment.typo: unknown key; did you mean train.augment.typos?"),
+    ("train.typos=0.1", "train.typos: unknown key; did you mean train.augment.typos?"),
+    ("train.augment.typos=1.5", "train.augment.typos: must be at most 1, not 1.5"),
+    ("train.augment.typos=true", "train.augment.typos: must be a number, not True"),
+    (
+        "train.augment.capitals=0.5 train.augment.title_case=0.4 train.augment.lower_case=0.2",
+        "train.augment.capitals: capitals, title_case and lower_case are 1.1 together; at most 1 is possible",
+    ),
 ]
 
 
@@ -249,6 +257,14 @@ def test_a_written_recipe_reads_back(name, write):
     recipe = load_recipe(shipped_recipes()[name])
     path = write(f"{name}.toml", tables_toml(recipe_tables(recipe, absolute=True)))
     assert recipe_tables(load_recipe(path)) == recipe_tables(recipe, absolute=True)
+
+
+def test_a_recipe_whose_training_is_chosen_keeps_the_stated_keys(write):
+    recipe = load_recipe(None, {"train.augment.typos": 0.1, "train.seed": 2})
+    tables = recipe_tables(recipe)
+    assert tables["train"].keys() == {"auto", "seed", "augment"} and not tables["model"]
+    again = load_recipe(write("r.toml", tables_toml(tables)))
+    assert again.train.auto and again.train.augment == recipe.train.augment == Augment(typos=0.1)
 
 
 def test_every_key_is_documented():

@@ -9,6 +9,7 @@ from support.checks import assert_user_error
 from support.toy_runs import sets
 
 from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Augment
 from nmt_cli.store.log import Valid, read_log
 
 FAST = sets("model.dim=16", "train.precision=fp32", "train.valid_lines=5")
@@ -37,7 +38,7 @@ def test_own_files_get_a_vocabulary_and_a_training_that_are_chosen_and_written_d
 
 
 def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
-    train = ("train", own, "--out", "run", *FAST, *sets("train.epochs=0"))
+    train = ("train", own, "--out", "run", *FAST, *sets("train.epochs=0", "train.augment.typos=0.1"))
     assert nmt(*train, "--minutes", "0.01").code == 0
     before = load_recipe(tmp_path / "run/recipe.toml")
     result = nmt(*train, "--minutes", "0.03")
@@ -45,6 +46,7 @@ def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
     after = load_recipe(tmp_path / "run/recipe.toml")
     assert after.model == before.model and after.train.minutes == 0.03
     assert (after.train.lr, after.train.warmup) == (before.train.lr, before.train.warmup)
+    assert after.train.augment == before.train.augment == Augment(typos=0.1)
 
 
 def test_stated_keys_win_over_choices(own, nmt, tmp_path):

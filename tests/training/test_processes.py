@@ -48,7 +48,7 @@ def in_every_python_process(folder: Path, code: str) -> dict[str, str]:
 )
 def test_two_processes_give_the_weights_of_one(nmt, toy, tmp_path, accumulate, by_torchrun):
     options = sets("model.dropout=0", f"train.accumulate={accumulate}", "train.steps=10", "train.average=2")
-    options += sets("train.subword_sampling=0.1")
+    options += sets("train.subword_sampling=0.1", "train.augment.typos=0.5")
     assert nmt("train", toy, "--out", "one", *options).code == 0
     if by_torchrun:
         done = torchrun(tmp_path, 2, toy, "--out", "two", *options)

@@ -20,6 +20,7 @@ from nmt_cli.training.validation import Validation
 EVERYTHING = sets(
     *("train.ema=0.9", "train.subword_sampling=0.1", "train.accumulate=2", "model.attention_dropout=0.1"),
     *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1"),
+    *("train.augment.typos=0.5", "train.augment.no_final_mark=0.5"),
 )
 RECURRENT = sets(
     *("model.family=rnn", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2", "model.dropout=0.2"),
@@ -119,8 +120,9 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_is_finished(nmt, toy, t
 def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
     assert nmt("train", toy, *sets("train.steps=5")).code == 0
     before = weights_hash(tmp_path / "runs/toy")
-    result = nmt("train", toy, *sets("train.lr=5e-3", "model.dropout=0.3"))
+    result = nmt("train", toy, *sets("train.lr=5e-3", "model.dropout=0.3", "train.augment.typos=0.1"))
     assert_user_error(result, "model.dropout was 0.2 and is 0.3", "train.lr was 0.003 and is 0.005", "--force")
+    assert "train.augment.typos was 0.0 and is 0.1" in " ".join(result.err.split())
     assert weights_hash(tmp_path / "runs/toy") == before
 
 
