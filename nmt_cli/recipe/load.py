@@ -289,9 +289,8 @@ def recipe_tables(recipe: Recipe, absolute: bool = False) -> dict[str, Any]:
     tables = {part.name: _tables(getattr(recipe, part.name), absolute) for part in fields(recipe)}
     del tables["name"], tables["stated"]
     if recipe.train.auto:  # nmt train chooses the keys that are not stated
-        stated = {
-            tuple(name.split(".")[:2]) for name in recipe.stated
-        }  # a key of train.augment counts as train.augment
+        # A key of train.augment counts as train.augment.
+        stated = {tuple(name.split(".")[:2]) for name in recipe.stated}
         for table in ("model", "train"):
             tables[table] = {key: value for key, value in tables[table].items() if (table, key) in stated}
         tables["train"]["auto"] = True

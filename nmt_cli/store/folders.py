@@ -20,7 +20,7 @@ from nmt_cli.text.vocab import Vocab, load_vocab
 # The types of weights that CTranslate2 has; float32 is exact, int8 is smallest.
 CTRANSLATE2_TYPES = ("float32", "int8", "int8_float32", "int16", "float16", "int8_float16", "bfloat16", "int8_bfloat16")
 _STEP = "step-"
-_PARAGRAPHS = 0.2  # share of training lines with several sentences, from which on a model translates paragraphs whole
+_PARAGRAPHS = 0.5  # share of training lines with several sentences, from which on a model translates paragraphs whole
 
 
 class CheckpointFolder:
@@ -105,6 +105,12 @@ class ModelFolder:
         """The most pieces of a source that the model was trained for. Longer sources have to be split."""
         limits = (self.recipe.model.max_positions - 1, self.recipe.data.clean.max_tokens)  # EOS takes one position
         return min((limit for limit in limits if limit > 0), default=sys.maxsize)
+
+    @property
+    def known_cases(self) -> frozenset[str]:
+        """The cases that the model was trained for: "capitals", "title_case"."""
+        augment = self.recipe.train.augment
+        return frozenset(case for case in ("capitals", "title_case") if getattr(augment, case))
 
     @property
     def reads_paragraphs(self) -> bool:

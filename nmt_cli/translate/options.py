@@ -15,7 +15,6 @@ from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once
 from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
-from nmt_cli.translate.recase import Case
 
 
 class TranslateOptions(TypedDict, total=False):
@@ -56,7 +55,7 @@ class Settings:
     tokens: bool = False
     glossary: Glossary | None = None
     split: bool = True  # translate sentence by sentence
-    known_cases: frozenset[Case] = frozenset()  # that the model was trained for: "capitals", "title"
+    known_cases: frozenset[str] = frozenset()  # "capitals", "title_case": a model that knows a case reads it as it is
 
 
 def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> SearchOptions:

@@ -13,7 +13,7 @@ from typing import Literal
 from nmt_cli.text.languages import language_code
 from nmt_cli.translate.protect import Span
 
-Case = Literal["capitals", "title"]
+Case = Literal["capitals", "title_case"]
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _FEWEST_LETTERS = 5  # of a text in capitals; a shorter one may be an abbreviation, such as NATO
 _FEWEST_WORDS_OF_A_TITLE = 4
@@ -79,4 +79,4 @@ def _case_of(words: Sequence[str]) -> Case | None:
         return "capitals"
     has_short_word = any(len(word) <= _LONGEST_SHORT_WORD for word in cased[1:])
     is_long = len(cased) >= _FEWEST_WORDS_OF_A_TITLE
-    return "title" if is_long and has_short_word and all(word[0].isupper() for word in cased) else None
+    return "title_case" if is_long and has_short_word and all(word[0].isupper() for word in cased) else None

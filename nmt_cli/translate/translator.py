@@ -128,6 +128,7 @@ class Translator:
             options.get("tokens", False),
             glossary,
             not self.models[0].reads_paragraphs if options.get("split") is None else bool(options["split"]),
+            frozenset.intersection(*(model.known_cases for model in self.models)),
         )
         window = WindowTranslator(workers, vocab, settings)
         job = window.score if score_only else window.translate

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from support.small_language import SENTENCES
 
+import nmt_cli
 from nmt_cli.translate.protect import verbatim
 from nmt_cli.translate.recase import sentence_case
 
@@ -79,3 +82,16 @@ def test_lines_in_capitals_and_title_case_are_translated_like_plain_lines(transl
         longer = [number for number, line in enumerate(plain) if len(line.split()) > 3]
         title = translator.translate([plain[number].title() for number in longer])
         assert [one.text.lower() for one in title] == [expected[number].lower() for number in longer]
+
+
+@pytest.mark.parametrize("known", ["capitals", "title_case"])
+def test_case_that_the_model_was_trained_for_stays(model, tmp_path, known):
+    shutil.copytree(model / "model", tmp_path / "model")
+    recipe = tmp_path / "model/recipe.toml"
+    text = recipe.read_text()
+    assert f"{known} = 0.0" in text
+    recipe.write_text(text.replace(f"{known} = 0.0", f"{known} = 0.1"))
+    line = "This Boy Sees My Small Dog."
+    with nmt_cli.load(tmp_path / "model") as translator:
+        flags = [found.flags for found in translator.translate([line.upper(), line])]
+    assert [("recased" in each) for each in flags] == [known != "capitals", known != "title_case"]
