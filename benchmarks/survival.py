@@ -7,8 +7,8 @@
    its numbers do, a pair of tags if text stands between them. Everything else must be there letter by letter.
 2. chrF of SOURCE, a test set of the model, without --protect and with it. Protection must not hurt the rest.
 3. A glossary of SOURCE and REFERENCE: words of 4 letters or more in at least MANY lines, each with the word of the
-   reference that has the highest Dice coefficient, if it is DICE or more. On the lines whose reference has the translation of a
-   term: the share of terms that are there, chrF, and log p for each piece, without the glossary and with it.
+   reference that has the highest Dice coefficient, if it is DICE or more. On the lines whose reference has the term,
+   the share of terms that are there, chrF, and log p for each piece, without the glossary and with it.
 4. With --rules: what survives if one rule of protect.py is switched off.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,20 +17,6 @@ from nmt_cli.translate.protect import Span, without_overlaps
 @dataclass(frozen=True)
 class Term(Span):
     """A term in a line. Its translation must be whole words."""
-
-    def count_in(self, text: str) -> int:
-        return len(self._matches(text))
-
-    def without(self, text: str, count: int) -> str:
-        for match in reversed(self._matches(text)[:count]):
-            text = text[: match.start()] + "\0" + text[match.end() :]
-        return text
-
-    def _matches(self, text: str) -> list[re.Match]:
-        """At the beginning of a sentence the translation may have a capital."""
-        forms = dict.fromkeys((self.wanted, capitalized(self.wanted)))
-        matches = re.finditer("|".join(map(re.escape, forms)), text)
-        return [match for match in matches if _is_whole_word(text, match.start(), match.end())]
 
 
 class Glossary:
@@ -52,6 +38,13 @@ class Glossary:
                 if wanted is not None and stop <= len(lower) and _is_whole_word(lower, start, stop):
                     terms.append(Term(start, stop, wanted))
         return without_overlaps(terms)
+
+
+def terms_in(translation: str, wanted: Sequence[Term]) -> list[Term]:
+    """The contents of the wanted terms in a translation. At the beginning of a sentence a term may have a capital."""
+    texts = Glossary({_lower(term.wanted): term.wanted for term in wanted}).find(translation)
+    found = [translation[term.start : term.stop] for term in texts]
+    return [Term(0, 0, form) for text in found for form in {text, text[0].lower() + text[1:]}]
 
 
 def _lower(text: str) -> str:

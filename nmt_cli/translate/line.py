@@ -24,9 +24,19 @@ from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
 from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.vocab import UNK, Vocab
-from nmt_cli.translate.glossary import Term, capitalized
+from nmt_cli.translate.glossary import Term, capitalized, terms_in
 from nmt_cli.translate.options import Settings
-from nmt_cli.translate.protect import Span, lost, protected, put_back, replaced, take_out, verbatim
+from nmt_cli.translate.protect import (
+    Span,
+    contents,
+    lost,
+    overlaps,
+    protected,
+    put_back,
+    replaced,
+    take_out,
+    verbatim,
+)
 from nmt_cli.translate.recase import sentence_case
 from nmt_cli.translate.results import Output, Part, Translation
 from nmt_cli.translate.rows import Row
@@ -202,14 +212,20 @@ class LineTranslator:
         """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
         fixed = verbatim(text) if terms and self.settings.protect else []
-        return [term for term in terms if all(term.contains(span) or not term.overlaps(span) for span in fixed)]
+        return [term for term, spans in overlaps(terms, fixed) if all(map(term.contains, spans))]
 
     def _required(self, text: str) -> list[Span]:
         """Everything that the translation must contain, from left to right. A term wins over protected text."""
         terms = self._terms(text)
         spans = protected(text, self.is_known) if self.settings.protect else []
-        spans = [span for span in spans if not any(span.overlaps(term) for term in terms)]
+        spans = [span for span, others in overlaps(spans, terms) if not others]
         return sorted([*spans, *terms], key=lambda span: span.start)
+
+    def _lost(self, required: list[Span], translation: str) -> list[Span]:
+        if not required:
+            return []
+        terms = [span for span in required if isinstance(span, Term)]
+        return lost(required, [*contents(translation, self.is_known), *terms_in(translation, terms)])
 
     def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part. A part in capitals or in title case that the model does not know goes in sentence case."""
@@ -231,7 +247,7 @@ class LineTranslator:
         hypotheses, flags = yield from self._with_terms(line, text, ids, prefix)
         outputs, found = self._outputs(ids, hypotheses, len(prefix), part.words)
         required = self._required(text)
-        missing = lost(required, outputs[0].text)
+        missing = self._lost(required, outputs[0].text)
         if not missing:
             return outputs, flags | found
         # 2. Translate the text without the lost spans and put them back. If that fails, without all required spans.
@@ -251,7 +267,7 @@ class LineTranslator:
                 attention = attention_of(hypothesis, len(ids))[: len(pieces)]
                 restored = put_back(pieces, attention, gaps, boundaries, self._decoder(pieces), len(prefix))
                 outputs[n] = replace(outputs[n], text=one_line(restored))
-            if not lost(required, outputs[0].text):
+            if not self._lost(required, outputs[0].text):
                 break
         return outputs, flags | found
 
@@ -274,7 +290,7 @@ class LineTranslator:
             best = hypotheses[0]
             written = self.vocab.target.decode(list(best.ids))
             choices = []
-            for term in lost(terms, written):
+            for term in lost(terms, terms_in(written, terms)):
                 if term not in forced:
                     at = self._place(text, term, best, len(request.prefix))
                     new = self._pieces_at(term, best.ids, at)

@@ -1,17 +1,20 @@
-"""Text that must survive a translation: placeholders, tags, URLs, emoji, numbers, words with unknown characters.
+"""Text that must survive a translation: code, tags, addresses, emoji, numbers, words with unknown characters.
 
 The model first translates the line as it is. If something is missing in the translation, the line is translated again
 without it, and it is put back where attention says that it belongs. For unknown words this is PosUnk (Luong et al.
 2015, "Addressing the rare word problem in neural machine translation"), with attention instead of position classes.
+
+What is missing is found by the same rules in both texts. All work on text is linear in its length (a test counts it).
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -20,37 +23,48 @@ from nmt_cli.text.alignment import SPACE, Word, is_punctuation, words_of
 from nmt_cli.text.languages import UNSPACED
 
 _EMOJI = "\U0001f000-\U0001faff☀-➿⬀-⯿⌀-⏿"
+_ENTITY = r"& (?: \#\d{1,7} | \w{2,8} ) ;"
 _W = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
-_URL = rf"[^\s<>\"'{{}}()“”„‟«»‹›‘’…{UNSPACED}\u3000-\u303f\uff00-\uffef]"
-# Text of these kinds is copied letter by letter. benchmarks/protect.py measures how much each rule saves.
+# A character inside a word. Brackets, quotation marks and dashes end a word, and so do entities and ${.
+_CHARACTER = rf"""(?: [^\s<>\"'`{{}}()\[\]“”„‟«»‹›‘’…–—&$%{_EMOJI}{UNSPACED}\u3000-\u303f\uff00-\uffef]
+    | [$%] (?!\{{) | (?!{_ENTITY}) & )"""
+# Text of these kinds is copied letter by letter. benchmarks/survival.py measures how much each rule saves.
 RULES = {
-    "address": rf"""(?: (?<![A-Za-z0-9+-]) [A-Za-z][A-Za-z0-9+-]*:// | www\. | mailto: )
-        (?: {_URL} | \( {_URL}* \) )* (?: (?![.,;:!?\]]) {_URL} | \( {_URL}* \) )""",
-    "e-mail": rf"(?<!{_W}) (?<![.+-]) (?: {_W} | [.+-] )+ @ (?: {_W} | - )+ (?: \. (?: {_W} | - )+ )+",
     "tag": r"</? [A-Za-z!] [^<>]{0,200} > | <0x[0-9A-F]{2}>",
-    "entity": r"& (?: \#\d+ | \w{2,8} ) ;",
-    "braces": r"[$%]? \{ [^{}]{0,60} \} | \{\{ [^{}]{0,60} \}\}",
-    "percent": r"""(?<![\d%]) % (?: \(\w+\) | \d+\$ )? [-+\#0]* (?: [1-9]\d* )? (?: \.\d+ )?
-        (?: hh? | ll? | [zjtL] )? [a-zA-Z@] (?![a-zA-Z])""",  # %s, %1$s, %(x)d, %lu
-    "mention": r"(?<!\w) [@\#] \w+",
-    "version": rf"(?<!{_W}) (?<!\.) v? \d+ (?: \.\d+ ){{2,}} (?!{_W})",
-    "size": rf"(?<!{_W}) \d+ (?: [x×] \d+ )+ (?!{_W})",  # 1920x1080
+    "entity": _ENTITY,
+    "braces": r"[$%]? \{ (?: [^{}] | \{ [^{}]{0,60} \} ){0,60} \}",
+    # `code` and :role:`code`, but not `text <address>`, because the text of a link is translated
+    "backticks": r"(?<![\w`>]) (?: :[\w:+-]{1,30}: )? (`{1,2}) (?=[^\s`]) (?! [^`<]{0,200} \s < [^`<>]{0,200} > ` ) "
+    r"[^`]{1,200} (?<!\s) \1 (?!`)",
     "emoji": rf"[0-9\#*] \ufe0f? \u20e3 | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*",  # keycaps are emoji, too
+    "word": rf"(?P<word> {_CHARACTER} (?: {_CHARACTER} | \( {_CHARACTER}* \) )* )",  # if it looks like CODE
+}
+# A word that is no word of a language.
+CODE = {
+    "address": r":// | ^www\. | ^mailto: | [^\W_]@\w",
+    "mention": r"(?<!\w) [@\#] \w",
+    "variable": r"\$ [^\W\d]",
+    "format": r"(?<!\d) % [-+.\#]? [\w(]",  # %s, %1$s, %(x)d, %L1
+    "name": r"[^\W_] _+ [^\W_] | (?<!\w) __\w | \w \(\) | \w = \w",
+    "option": r"^ -- [^\W\d] | ^ -[a-z] $",
+    "path": r"^ (?: ~ | \.{1,2} )? / \w | \w\w / $ | \\ \w",
+    "file": r"(?: ^ | [\w/] ) \. [a-z]\w",
+    "digits": r"\d ([-./:]) \d{1,2} \1 \d | \d [x×] \d | ^ [^\W\d_]+ \d",  # 1.2.3, 2024-05-31, 1920x1080, utf8
 }
 _PATTERN = re.compile("|".join(RULES.values()), re.VERBOSE)
-_SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] )"
+_CODE = re.compile("|".join(CODE.values()), re.VERBOSE)
+_SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] ) (?![\w(])"
 # A number of two digits or more, or with a sign. A single digit may become a word. Letters and signs that belong to the
 # number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
     rf"""
-    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) \d
+    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) (?<! \d[.,:/\u00a0\u202f] ) \d
     (?: (?: [.,:/\u00a0\u202f]? \d )+ (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
       | {_SIGN} )
     """,
     re.VERBOSE,
 )
-_DIGITS = re.compile(r"\d(?:[.,:/\u00a0\u202f]?\d)*")
-_CANDIDATE = re.compile(r"[^\s\w.,;!?'\"()-]|\d|www\.")  # a fast test: most lines have none of these
+_DIGITS = re.compile(r"([-\u2212\u2013][ \u00a0\u202f]?)?(?<![\d·])(\d[\d·]*)")
 # Languages write numbers differently: 1,234.5 is 1.234,5 and 1 234,5. Three digits may be thousands.
 _THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f](?=\d{3}(?!\d))")
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f ](?=\d{3}(?!\d))")
@@ -70,19 +84,10 @@ class Span:
     wanted: str
     number: bool = False  # only the digits, the minus and the decimal mark count
 
-    def count_in(self, text: str) -> int:
-        """How often a translation contains the wanted text."""
-        if not self.number:
-            return text.count(self.wanted)
-        digits = next(_DIGITS.finditer(self.wanted))
-        minus = r"[-\u2212\u2013][ \u00a0\u202f]?" if digits.start() else ""
-        number = re.compile(rf"{minus}(?<![\d·]){_canonical(digits[0], _THOUSANDS)}(?![\d·])")
-        # A space between digits may be part of one number, as in 10 000, or stand between two numbers.
-        return max(len(number.findall(_canonical(text, marks))) for marks in (_SPACED_THOUSANDS, _THOUSANDS))
-
-    def without(self, text: str, count: int) -> str:
-        """The text without the first `count` occurrences, so that they are not counted as part of another span."""
-        return text if self.number else text.replace(self.wanted, "\0", count)
+    @property
+    def content(self) -> Span:
+        """What the translation must contain, at any place. Equal contents are equal spans."""
+        return _numbers(self.wanted, _THOUSANDS)[0] if self.number else replace(self, start=0, stop=0)
 
     @property
     def is_tag(self) -> bool:
@@ -91,38 +96,41 @@ class Span:
     def contains(self, other: Span) -> bool:
         return self.start <= other.start and other.stop <= self.stop
 
-    def overlaps(self, other: Span) -> bool:
-        return self.start < other.stop and other.start < self.stop
-
 
 AnySpan = TypeVar("AnySpan", bound=Span)
 
 
-def _canonical(text: str, thousands: re.Pattern) -> str:
-    """Numbers without thousands separators, and with one kind of decimal mark."""
-    return _DECIMAL_MARK.sub("·", thousands.sub("", text))
+def _numbers(text: str, thousands: re.Pattern) -> list[Span]:
+    """Every number, without thousands separators and with one kind of decimal mark. -12 is also 12."""
+    text = _DECIMAL_MARK.sub("·", thousands.sub("", text))
+    numbers = []
+    for minus, digits in _DIGITS.findall(text):
+        numbers += [Span(0, 0, f"-{digits}", number=True)] if minus else []
+        numbers.append(Span(0, 0, digits, number=True))
+    return numbers
 
 
 def verbatim(text: str) -> list[Span]:
-    """Placeholders, tags, addresses and the like."""
-    return [Span(match.start(), match.end(), match[0]) for match in _PATTERN.finditer(text)]
+    """Code, tags, addresses and the like."""
+    spans = []
+    for match in _PATTERN.finditer(text):
+        found = match[0]
+        if match.lastgroup == "word":
+            found = found.rstrip(".,;:!?")
+            if not _CODE.search(found):
+                continue
+        spans.append(Span(match.start(), match.start() + len(found), found))
+    return spans
 
 
 def protected(text: str, is_known: Callable[[str], bool]) -> list[Span]:
     """The spans of a line, from left to right. `is_known` says whether the vocabulary has a character."""
-    spans = _unknown_words(text, is_known)
-    if _CANDIDATE.search(text):
-        spans += verbatim(text)
-        spans += [_number(match, spans) for match in _NUMBER.finditer(text)]
+    spans = _unknown_words(text, is_known) + verbatim(text)
+    for match in _NUMBER.finditer(text):
+        # A unit with an unknown character must be there letter by letter, as the unknown character is checked with it.
+        number = all(map(is_known, match[0]))
+        spans.append(Span(match.start(), match.end(), match[0], number))
     return without_overlaps(spans)
-
-
-def _number(match: re.Match, others: Sequence[Span]) -> Span:
-    """The span of a number, without a sign that is a span of its own."""
-    digits = next(_DIGITS.finditer(match.string, match.start()))
-    stop = min((span.start for span in others if digits.end() <= span.start < match.end()), default=match.end())
-    wanted = match.string[match.start() : stop].rstrip()
-    return Span(match.start(), match.start() + len(wanted), wanted, number=True)
 
 
 def _unknown_words(text: str, is_known: Callable[[str], bool]) -> list[Span]:
@@ -152,18 +160,37 @@ def without_overlaps(spans: Sequence[AnySpan]) -> list[AnySpan]:
     return kept
 
 
-def lost(spans: Sequence[AnySpan], translation: str) -> list[AnySpan]:
-    """The spans that a translation contains less often than it should. If one tag is lost, all tags, to keep order."""
-    contents = [replace(span, start=0, stop=0) for span in spans]  # equal contents at different places are equal
-    missing = set()
-    # The longest content first, because a short address may be the beginning of a long one.
-    for content, count in sorted(Counter(contents).items(), key=lambda item: -len(item[0].wanted)):
-        if content.count_in(translation) < count:
-            missing.add(content)
-        translation = content.without(translation, count)
-    if any(content.is_tag for content in missing):
-        missing.update(content for content in contents if content.is_tag)
-    return [span for span, content in zip(spans, contents, strict=True) if content in missing]
+def overlaps(spans: Sequence[AnySpan], others: Sequence[Span]) -> Iterator[tuple[AnySpan, Sequence[Span]]]:
+    """Each span, with the others that it overlaps. Both go from left to right and have no overlaps of their own."""
+    starts, stops = [other.start for other in others], [other.stop for other in others]
+    for span in spans:
+        yield span, others[bisect_right(stops, span.start) : bisect_left(starts, span.stop)]
+
+
+def contents(translation: str, is_known: Callable[[str], bool]) -> list[Span]:
+    """The contents of everything protected in a translation, from left to right, and of its numbers."""
+    found: list[Span] = []
+    for span in protected(translation, is_known):
+        if not span.number:
+            name, hyphen, _ = span.wanted.partition("-")
+            found += [span.content, Span(0, 0, name)] if hyphen else [span.content]  # %s-Datei contains %s
+    # A space between digits may be part of one number, as in 10 000, or stand between two numbers.
+    one, two = (Counter(_numbers(translation, marks)) for marks in (_SPACED_THOUSANDS, _THOUSANDS))
+    return [*found, *(one | two).elements()]
+
+
+def lost(spans: Sequence[AnySpan], found: Sequence[Span]) -> list[AnySpan]:
+    """The spans that a translation with the contents `found` has less often than it should.
+
+    If one tag is lost, or if tags changed places, all tags, to keep their order.
+    """
+    wanted = [span.content for span in spans]
+    missing = Counter(wanted) - Counter(found)
+    tags = [content for content in wanted if content.is_tag]
+    known_tags = set(tags)
+    if tags != [content for content in found if content in known_tags]:
+        missing.update(tags)
+    return [span for span, content in zip(spans, wanted, strict=True) if content in missing]
 
 
 @dataclass(frozen=True)
@@ -178,40 +205,48 @@ class Gap:
 
 def replaced(text: str, spans: Sequence[Span]) -> str:
     """The text with the wanted text of each span in its place."""
-    for span in reversed(_merged(text, spans)):
-        text = text[: span.start] + span.wanted + text[span.stop :]
-    return text
+    merged = _merged(text, spans)
+    starts, stops = [span.start for span in merged], [span.stop for span in merged]
+    kept = (text[a:b] for a, b in zip([0, *stops], [*starts, len(text)], strict=True))
+    return "".join(part for pair in zip(kept, [*(span.wanted for span in merged), ""], strict=True) for part in pair)
 
 
 def _merged(text: str, spans: Sequence[Span]) -> list[Span]:
     """Spans with nothing but space between them become one span."""
-    merged: list[Span] = []
+    groups: list[list[Span]] = []
     for span in spans:
-        between = text[merged[-1].stop : span.start] if merged else "-"
-        if between.strip():
-            merged.append(span)
-            continue
-        last = merged.pop()
-        edges = last.wanted[-1] + span.wanted[0]
-        if not between and edges.isalnum() and not _UNSPACED.search(edges) and _UNSPACED.match(text[span.start]):
-            between = " "  # Chinese terms have no space between them, but their English translations need one
-        merged.append(Span(last.start, span.stop, last.wanted + between + span.wanted))
+        if groups and not text[groups[-1][-1].stop : span.start].strip():
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    merged = []
+    for group in groups:
+        parts = [group[0].wanted]
+        for last, span in pairwise(group):
+            between, edges = text[last.stop : span.start], last.wanted[-1] + span.wanted[0]
+            if not between and edges.isalnum() and not _UNSPACED.search(edges) and _UNSPACED.match(text[span.start]):
+                between = " "  # Chinese terms have no space between them, but their English translations need one
+            parts += [between, span.wanted]
+        merged.append(Span(group[0].start, group[-1].stop, "".join(parts)))
     return merged
 
 
 def take_out(text: str, spans: Sequence[Span]) -> tuple[str, list[Gap]]:
     """The text without the spans, and the gaps. Spans with nothing but space between them leave one gap."""
-    rest, gaps, done = "", [], 0
+    rest, gaps, at, done = [], [], 0, 0
     for span in _merged(text, spans):
-        rest += text[done : span.start]
-        before, after = rest[-1:] or " ", text[span.stop : span.stop + 1] or " "
-        rest = rest.rstrip(" ")
-        gaps.append(Gap(len(rest), span.wanted, before, after))
-        following = text[span.stop :].lstrip(" ")
-        if rest and (following[:1].isalnum() or before == after == " "):
-            rest += " " * (" " in (before, after))
-        done = len(text) - len(following)
-    return rest + text[done:], gaps
+        kept = text[done : span.start]
+        before, after = kept[-1:] or " ", text[span.stop : span.stop + 1] or " "
+        rest.append(kept.rstrip(" "))
+        at += len(rest[-1])
+        gaps.append(Gap(at, span.wanted, before, after))
+        done = span.stop
+        while text.startswith(" ", done):
+            done += 1
+        if at and (text[done : done + 1].isalnum() or before == after == " ") and " " in (before, after):
+            rest.append(" ")
+            at += 1
+    return "".join([*rest, text[done:]]), gaps
 
 
 def put_back(
@@ -234,27 +269,36 @@ def put_back(
     places = [word.start for word in words] + [len(pieces)]
     inserted: dict[int, list[Gap]] = {}
     first = latest_tag = sum(place < prefix for place in places[:-1])
+    closing = sum("</" in gap.wanted for gap in gaps)  # tags that are still to be closed
     for gap, boundary in zip(gaps, boundaries, strict=True):
-        agreement = [2 * mass[t, boundary] - mass[t, -1] - mass[-1, boundary] for t in places]
+        agreement = 2 * mass[places, boundary] - mass[places, -1]
         if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text) and first < len(words):
-            agreement.pop()  # a gap before the end of the source stays before the last mark of the translation
+            agreement = agreement[
+                :-1
+            ]  # a gap before the end of the source stays before the last mark of the translation
         best = first + int(np.argmax(agreement[first:])) if boundary else first
-        if gap.wanted.startswith("<"):  # a tag closes after it has opened
-            best = latest_tag = max(latest_tag, best)
+        if "<" in gap.wanted:  # a tag closes after it has opened, behind a word or more
+            is_closing = "</" in gap.wanted
+            best = max(latest_tag + is_closing, min(best, len(agreement) - 1 - closing + is_closing))
+            best = latest_tag = min(best, len(words))
+            closing -= is_closing
         inserted.setdefault(best, []).append(gap)
-    text = ""
+    parts: list[str] = []
     for index in range(len(words) + 1):
         word = words[index] if index < len(words) else None
         spaced = word is None or pieces[word.start].startswith(SPACE)
         following = decode(word) if word is not None else ""
-        after_mark = bool(text) and not spaced and not text[-1].isalnum()  # behind an opening mark comes no space
+        # Behind an opening mark comes no space.
+        after_mark = bool(parts) and not spaced and not parts[-1][-1].isalnum()
         for gap in inserted.get(index, []):
-            text += ("" if not text or after_mark or _touches(gap.before, text[-1]) else " ") + gap.wanted
+            space = bool(parts) and not after_mark and not _touches(gap.before, parts[-1][-1])
+            parts.append(" " * space + gap.wanted)
             after_mark = False
             # A closing mark that touched the word before it now touches the inserted text.
             spaced = not _touches(gap.after, following[:1]) and (spaced or following[:1].isalnum())
-        text += (" " if spaced and text and following else "") + following
-    return text
+        if following:
+            parts.append(" " * (spaced and bool(parts)) + following)
+    return "".join(parts)
 
 
 def _touches(in_source: str, in_target: str) -> bool:
