@@ -1,0 +1,155 @@
+"""All work on the text of a line is linear in its length. These tests count the work, so they depend on no clock."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import SupportsIndex
+
+import numpy as np
+import pytest
+from support.regex_steps import Steps
+
+from nmt_cli.translate import glossary, protect
+from nmt_cli.translate.protect import Span, contents, lost, overlaps, protected, put_back, replaced, take_out
+
+PATTERNS = {name: value for name, value in vars(protect).items() if isinstance(value, re.Pattern)}
+# Repeated, these made some pattern or loop quadratic, or could.
+UNITS = [
+    *("123 ", "12 -3 ", "1.", "1,2", "1 ", "1\u00a0", "a", "a_", "_", "(", "a(", "a(b", "()", "`", "`a", "`` ", "a` "),
+    *(
+        ":",
+        ":a",
+        "<a",
+        "<a b ",
+        "</",
+        "{",
+        "{a{",
+        "{}",
+        "{a ",
+        "&a",
+        "&#1",
+        "%",
+        "%1",
+        "%(",
+        "$",
+        "$a",
+        "-",
+        "--a ",
+        "/",
+        "a/",
+    ),
+    *(
+        ".",
+        "a.b",
+        "...",
+        "@",
+        "a@",
+        "#",
+        "=",
+        "x=",
+        "\\",
+        "😀",
+        "北",
+        "北京 ",
+        "é-",
+        "é'",
+        "1x2",
+        "www.",
+        "a://",
+        "<b>a</b>",
+    ),
+]
+ENDS = ["", "abcd"]
+
+
+@pytest.fixture
+def deep_recursion() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(50_000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns_take_linear_work(name, deep_recursion):
+    for unit in UNITS:
+        for end in ENDS:
+            once, twice = (Steps(PATTERNS[name], unit * n + end) for n in (25, 50))
+            assert twice.count < 2.5 * once.count + 200, (unit, end)
+            assert twice.spans == [match.span() for match in PATTERNS[name].finditer(unit * 50 + end)], (unit, end)
+
+
+class CountingText(str):
+    """A text that counts the characters of its slices."""
+
+    sliced = 0
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        found = super().__getitem__(key)
+        CountingText.sliced += len(found)
+        return found
+
+
+def count_work(function: Callable[[str], object], text: str) -> int:
+    """Calls of functions and methods, and characters of slices of the text."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    CountingText.sliced = 0
+    sys.setprofile(count)
+    try:
+        function(CountingText(text))
+    finally:
+        sys.setprofile(None)
+    return calls + CountingText.sliced
+
+
+def is_known(character: str) -> bool:
+    return character not in "é北京😀"
+
+
+def find_lost(text: str) -> list[Span]:
+    return lost(protected(text, is_known), contents(text[: len(text) // 2], is_known))
+
+
+def put_all_back(text: str) -> str:
+    rest, gaps = take_out(text, protected(text, is_known))
+    pieces = [f"▁{word}" for word in rest.split()]
+    attention = np.ones((len(pieces), 1))
+    return put_back(pieces, attention, gaps, [0] * len(gaps), lambda word: word.text)
+
+
+def find_terms(text: str) -> list[object]:
+    terms = glossary.Glossary({"a": "b", "a b": "c", "12": "d", "café": "e"}).find(text)
+    fixed = [*overlaps(terms, protected(text, is_known)), *overlaps(protected(text, is_known), terms)]
+    return [fixed, glossary.terms_in(text, terms)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        find_lost,
+        put_all_back,
+        find_terms,
+        lambda text: take_out(text, protected(text, is_known)),
+        lambda text: replaced(text, protected(text, is_known)),
+    ],
+    ids=["lost", "put_back", "terms", "take_out", "replaced"],
+)
+@pytest.mark.parametrize("make", [" x{} ".format, "12 ".format, "{} ".format, "<a> a ".format])
+def test_functions_take_linear_work(function, make):
+    """With the same thing again and again, and with another thing each time."""
+    once, twice = (count_work(function, "".join(map(make, range(1000, 1000 + n)))) for n in (100, 200))
+    assert twice < 2.2 * once + 200
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("function", [find_lost, put_all_back, find_terms], ids=["lost", "put_back", "terms"])
+def test_units_take_linear_work(function, unit):
+    once, twice = (count_work(function, unit * n) for n in (100, 200))
+    assert twice < 2.2 * once + 200
