@@ -34,7 +34,7 @@ LINES = 30  # of each kind
 MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 # A text belongs to the first kind that matches it.
 KINDS = {
-    "code": r"``[^`\s](?:[^`]*[^`\s])?``|(?<![`\w])`[^`<>\s](?:[^`<>]*[^`<>\s])?`(?![`_\w])",
+    "code": r"``[^`\s](?:[^`]*[^`\s])?``|(?<![`\w>])`[^`<>\s](?:[^`<>]*[^`<>\s])?`(?![`_\w])",
     "pair": r"<([a-z]+)(?: [^<>\0]*)?>[^<>]*\w[^<>]*</\1>",  # of tags, with the text between them
     "URL": r"https?://[^\s<>\"'`()\[\]]*[\w/]",
     "e-mail": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",

@@ -54,13 +54,14 @@ CODE = {
 _PATTERN = re.compile("|".join(RULES.values()), re.VERBOSE)
 _CODE = re.compile("|".join(CODE.values()), re.VERBOSE)
 _SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] ) (?![\w(])"
-# A number of two digits or more, or with a sign. A single digit may become a word. Letters and signs that belong to the
-# number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
+_DAY = r"(?= , [ ] \d{4} (?!\d) | \.? [ ] [^\W\d_]{3,10} ,? [ ] \d{4} (?!\d) )"  # June 1, 2006 and 1. Juni 2006
+# A number of two digits or more, or with a sign. A single digit may become a word, except in a date. Letters and signs
+# that belong to the number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
     rf"""
     (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) (?<! \d[.,:/\u00a0\u202f] ) \d
     (?: (?: [.,:/\u00a0\u202f]? \d )+ (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
-      | {_SIGN} )
+      | {_SIGN} | {_DAY} )
     """,
     re.VERBOSE,
 )
@@ -269,7 +270,8 @@ def put_back(
     places = [word.start for word in words] + [len(pieces)]
     inserted: dict[int, list[Gap]] = {}
     first = latest_tag = sum(place < prefix for place in places[:-1])
-    closing = sum("</" in gap.wanted for gap in gaps)  # tags that are still to be closed
+    ends = [n for n, word in enumerate(words, 1) if not is_punctuation(word.text)]  # places behind words
+    closing = sum("</" in gap.wanted for gap in gaps)  # closing tags that are still to be put back
     for gap, boundary in zip(gaps, boundaries, strict=True):
         agreement = 2 * mass[places, boundary] - mass[places, -1]
         if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text) and first < len(words):
@@ -277,11 +279,12 @@ def put_back(
                 :-1
             ]  # a gap before the end of the source stays before the last mark of the translation
         best = first + int(np.argmax(agreement[first:])) if boundary else first
-        if "<" in gap.wanted:  # a tag closes after it has opened, behind a word or more
-            is_closing = "</" in gap.wanted
-            best = max(latest_tag + is_closing, min(best, len(agreement) - 1 - closing + is_closing))
-            best = latest_tag = min(best, len(words))
-            closing -= is_closing
+        if "<" in gap.wanted:  # a tag closes behind a word or more
+            closes = "</" in gap.wanted
+            last = ends[-closing] - (not closes) if 0 < closing <= len(ends) else len(words)
+            behind = ends[(n := bisect_right(ends, latest_tag)) : n + 1] if closes else []
+            best = latest_tag = max(latest_tag, min(best, last), *behind)
+            closing -= closes
         inserted.setdefault(best, []).append(gap)
     parts: list[str] = []
     for index in range(len(words) + 1):

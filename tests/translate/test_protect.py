@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from support.small_language import ENGINES, SENTENCES
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.schema import Rnn
 from nmt_cli.store.checkpoint import load_model, save_model
+from nmt_cli.text.lines import read_lines
 from nmt_cli.translate.protect import Span, contents, lost, protected, put_back, take_out
 
 
@@ -102,6 +105,8 @@ def test_no_protect_leaves_everything_to_the_model(nmt, model):
         ("call `f(x, y)` or ``a b`` or :func:`len`, 'tis", ["`f(x, y)`", "``a b``", ":func:`len`"]),
         ("see `the docs <https://x.org>`_ or `it <b>`_", ["<https://x.org>", "<b>"]),
         ("``quoted,'' he said, ``or `not' at all`` ` x `", []),
+        ("June 1, 2006 or 2 October 1869 or 1. Juni 2006", ["1", "2006", "2", "1869", "1", "2006"]),
+        ("in 2 cases, 1234 of 3 cats 12345", ["1234", "12345"]),
         ("on 2024-05-31, 31/12/1999 or 25.12.2024", ["2024-05-31", "31/12/1999", "25.12.2024"]),
         ("file(s), foo_bar, run(), __init__, x=5, _word_", ["foo_bar", "run()", "__init__", "x=5"]),
         ("[the text](https://x.org/a_b)", ["https://x.org/a_b"]),
@@ -195,14 +200,16 @@ def test_put_back_leaves_a_forced_prefix_in_front():
         assert put_back(pieces, np.eye(2, 3), gaps, [0], lambda word: word.text, prefix) == expected
 
 
-def test_put_back_keeps_the_order_of_tags_with_any_attention():
+@pytest.mark.parametrize("source", ["see <b>the cat</b> now", "<b>see</b> the <i>cat</i> now"])
+def test_put_back_leaves_words_in_pairs_of_tags_with_any_attention(source):
     random = np.random.default_rng(1)
-    rest, gaps = take_out("see <b>the cat</b> now", protected("see <b>the cat</b> now", lambda _: True))
+    rest, gaps = take_out(source, protected(source, lambda _: True))
     boundaries = [len(rest[: gap.at].split()) for gap in gaps]
     for _ in range(50):
-        weights = random.dirichlet([0.3] * 5, 4)
-        text = put_back(["▁a", "▁b", "▁c", "▁d"], weights, gaps, boundaries, lambda word: word.text)
-        assert text.index("<b>") + len("<b>") < text.index("</b>"), "the pair is empty"
+        weights = random.dirichlet([0.3] * 5, 6)
+        text = put_back(["▁(", "a", "▁b", ")", "▁c", "."], weights, gaps, boundaries, lambda word: word.text)
+        assert re.findall("<.*?>", text) == re.findall("<.*?>", source)
+        assert all(re.search(rf"<{tag}>[^<]*[abc][^<]*</{tag}>", text) for tag in re.findall(r"<(\w)>", source)), text
 
 
 @pytest.mark.parametrize(
@@ -242,3 +249,16 @@ def test_model_without_attention_restores_text_and_refuses_align(nmt, model, tmp
     assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
     refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
     assert_user_error(refused, "no attention to align words by")
+
+
+def test_rules_find_what_must_survive_in_real_lines():
+    """tools/survival_corpus.py found these things with other patterns. Of a number, only two digits or more count."""
+    rows = [row.split("\t") for row in read_lines(Path(__file__).with_name("survival.tsv")) if row[:2] != "# "]
+    assert len(rows) > 500
+    for row_kind, line, *things in rows:
+        found = [span.wanted for span in protected(line, lambda character: ord(character) < 256)]
+        assert row_kind != "plain" or not found or "`" in line, (found, line)
+        for kind, thing in zip(things[::2], things[1::2], strict=True):
+            is_number = kind in ("number", "unit", "written date")
+            texts = re.findall(r"\d[\d.,:]*\d", thing) if is_number else thing.split("…")
+            assert all(any(text in wanted for wanted in found) for text in texts), (thing, line)
