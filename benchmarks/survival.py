@@ -116,10 +116,12 @@ def print_rules(lines: list[Line], translator: Translator) -> None:
         print(f"{name:<16}{len(affected):>6}   {lost}", flush=True)
 
     print(f"\n{'switched off':<16}{'lines':>6}   more things lost")
-    for name, rule in protect.RULES.items():
-        others = re.compile("|".join(other for other in protect.RULES.values() if other is not rule), re.VERBOSE)
-        switched_off = mock.patch.object(protect, "_PATTERN", others)
-        show(name, [line for line in lines if re.search(rule, line[0], re.VERBOSE)])
+    for rules, pattern in ((protect.RULES, "_PATTERN"), (protect.CODE, "_CODE")):
+        for name in rules.keys() - {"word"}:  # CODE has the kinds of words
+            others = "|".join(rule for other, rule in rules.items() if other != name)
+            switched_off = mock.patch.object(protect, pattern, re.compile(others, re.VERBOSE))
+            rule = re.compile(rules[name], re.VERBOSE)
+            show(name, [line for line in lines if any(map(rule.search, [line[0], *line[0].split()]))])
     switched_off = mock.patch.object(protect, "_NUMBER", re.compile(r"(?!)"))
     show("numbers", [line for line in lines if protect._NUMBER.search(line[0])])
     switched_off = mock.patch.object(protect, "_unknown_words", lambda text, is_known: [])

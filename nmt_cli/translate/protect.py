@@ -41,10 +41,8 @@ RULES = {
 }
 # A word that is no word of a language.
 CODE = {
-    "address": r":// | ^www\. | ^mailto: | [^\W_]@\w",
-    "mention": r"(?<!\w) [@\#] \w",
-    "variable": r"\$ [^\W\d]",
-    "format": r"(?<!\d) % [-+.\#]? [\w(]",  # %s, %1$s, %(x)d, %L1
+    "address": r":// | [@\#] \w",  # and @mention, #tag
+    "placeholder": r"\$ [^\W\d] | (?<!\d) % [-+.\#]? [\w(]",  # $NAME, %s, %1$s, %(x)d, %L1
     "name": r"[^\W_] _+ [^\W_] | (?<!\w) __\w | \w \(\) | \w = \w",
     "option": r"^ -- [^\W\d] | ^ -[a-z] $",
     "path": r"^ (?: ~ | \.{1,2} )? / \w | \w\w / $ | \\ \w",
@@ -59,7 +57,7 @@ _DAY = r"(?= , [ ] \d{4} (?!\d) | \.? [ ] [^\W\d_]{3,10} ,? [ ] \d{4} (?!\d) )" 
 # that belong to the number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
     rf"""
-    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) (?<! \d[.,:/\u00a0\u202f] ) \d
+    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) \d
     (?: (?: [.,:/\u00a0\u202f]? \d )+ (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
       | {_SIGN} | {_DAY} )
     """,
@@ -206,10 +204,11 @@ class Gap:
 
 def replaced(text: str, spans: Sequence[Span]) -> str:
     """The text with the wanted text of each span in its place."""
-    merged = _merged(text, spans)
-    starts, stops = [span.start for span in merged], [span.stop for span in merged]
-    kept = (text[a:b] for a, b in zip([0, *stops], [*starts, len(text)], strict=True))
-    return "".join(part for pair in zip(kept, [*(span.wanted for span in merged), ""], strict=True) for part in pair)
+    parts, done = [], 0
+    for span in _merged(text, spans):
+        parts += [text[done : span.start], span.wanted]
+        done = span.stop
+    return "".join([*parts, text[done:]])
 
 
 def _merged(text: str, spans: Sequence[Span]) -> list[Span]:
@@ -275,9 +274,7 @@ def put_back(
     for gap, boundary in zip(gaps, boundaries, strict=True):
         agreement = 2 * mass[places, boundary] - mass[places, -1]
         if boundary < attention.shape[1] - 1 and words and is_punctuation(words[-1].text) and first < len(words):
-            agreement = agreement[
-                :-1
-            ]  # a gap before the end of the source stays before the last mark of the translation
+            agreement = agreement[:-1]  # a gap before the end of the source stays before the last mark
         best = first + int(np.argmax(agreement[first:])) if boundary else first
         if "<" in gap.wanted:  # a tag closes behind a word or more
             closes = "</" in gap.wanted
