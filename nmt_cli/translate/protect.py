@@ -51,14 +51,15 @@ CODE = {
 }
 _PATTERN = re.compile("|".join(RULES.values()), re.VERBOSE)
 _CODE = re.compile("|".join(CODE.values()), re.VERBOSE)
+_MARK = r"[.,:/\u00a0\u202f]"  # between digits
 _SIGN = r"[ \u00a0\u202f]? (?: ° [CF]? | [%‰] ) (?![\w(])"
 _DAY = r"(?= , [ ] \d{4} (?!\d) | \.? [ ] [^\W\d_]{3,10} ,? [ ] \d{4} (?!\d) )"  # June 1, 2006 and 1. Juni 2006
 # A number of two digits or more, or with a sign. A single digit may become a word, except in a date. Letters and signs
 # that belong to the number are put back with it: 1990s, 12th, 10km, 5 %, 20 °C.
 _NUMBER = re.compile(
     rf"""
-    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) \d
-    (?: (?: [.,:/\u00a0\u202f]? \d )+ (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
+    (?: (?<! [\w)\].,:/-] ) [-\u2212] )? (?<!{_W}) (?<! \d{_MARK} ) \d
+    (?: (?: {_MARK}? \d )+ (?! {_MARK}? \d ) (?: [^\W\d_{UNSPACED}]{{1,3}} (?!{_W}) | (?!{_W}) (?: {_SIGN} )? )
       | {_SIGN} | {_DAY} )
     """,
     re.VERBOSE,
@@ -67,7 +68,7 @@ _DIGITS = re.compile(r"([-\u2212\u2013][ \u00a0\u202f]?)?(?<![\d·])(\d[\d·]*)"
 # Languages write numbers differently: 1,234.5 is 1.234,5 and 1 234,5. Three digits may be thousands.
 _THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f](?=\d{3}(?!\d))")
 _SPACED_THOUSANDS = re.compile(r"(?<=\d)[.,\u00a0\u202f ](?=\d{3}(?!\d))")
-_DECIMAL_MARK = re.compile(r"(?<=\d)[.,:/\u00a0\u202f](?=\d)")
+_DECIMAL_MARK = re.compile(rf"(?<=\d){_MARK}(?=\d)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 # Letters with their accents, and symbols that are part of a word, as in C# and °C.
 _LETTER = rf"(?:[^\W{UNSPACED}]|[\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff]|[#&@°+$€£¥©®™\u2100-\u214f])"

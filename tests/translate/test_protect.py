@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.checks import assert_user_error
 from support.small_language import ENGINES, SENTENCES
 
@@ -16,7 +19,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.recipe.schema import Rnn
 from nmt_cli.store.checkpoint import load_model, save_model
 from nmt_cli.text.lines import read_lines
-from nmt_cli.translate.protect import Span, contents, lost, protected, put_back, take_out
+from nmt_cli.translate.protect import Span, contents, lost, protected, put_back, replaced, take_out
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -210,6 +213,21 @@ def test_put_back_leaves_words_in_pairs_of_tags_with_any_attention(source):
         text = put_back(["▁(", "a", "▁b", ")", "▁c", "."], weights, gaps, boundaries, lambda word: word.text)
         assert re.findall("<.*?>", text) == re.findall("<.*?>", source)
         assert all(re.search(rf"<{tag}>[^<]*[abc][^<]*</{tag}>", text) for tag in re.findall(r"<(\w)>", source)), text
+
+
+PARTS = [*"aé北1  .,-_%$/`(", "Bc", "23", "%s", "<b>", "</b>", "&amp;", "😀", "{x}"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=20).map("".join))
+def test_text_loses_nothing_of_itself(text):
+    def is_known(character: str) -> bool:
+        return character not in "é北"
+
+    spans = protected(text, is_known)
+    assert all(text[span.start : span.stop] == span.wanted for span in spans)
+    assert all(one.stop <= two.start for one, two in pairwise(spans))
+    assert not lost(spans, contents(text, is_known))
+    assert replaced(text, spans) == text
 
 
 @pytest.mark.parametrize(
