@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scoring": ("text", "terminal"),
     "model": ("recipe", "text.vocab"),
     "store": ("model", "data.batches", "recipe", "text", "files"),
-    "search": ("model", "store", "data.batches", "text", "recipe", "parallel"),
+    "search": ("model", "store", "data.batches", "text", "recipe", "parallel", "files"),
     "translate": ("search", "store", "text", "recipe", "files", "terminal"),
     "export": ("store", "model", "text", "recipe", "files"),
     "training": (

@@ -124,6 +124,14 @@ def corpus_scores(hypotheses: list[str], references: list[str], language: str) -
     return Scores(score.score, CHRF().corpus_score(hypotheses, [references]).score, str(bleu.get_signature()))
 
 
+def sentence_chrf(hypotheses: list[str], references: list[str]) -> list[float]:
+    """chrF of each line, from 0 to 100."""
+    from sacrebleu.metrics import CHRF
+
+    chrf = CHRF()
+    return [chrf.sentence_score(*pair).score for pair in zip(hypotheses, ([one] for one in references), strict=True)]
+
+
 def score(
     hypotheses: Lines | Mapping[str, Lines],
     references: Lines | Sequence[Lines] | Mapping[str, Lines],

@@ -89,6 +89,8 @@ class Hypothesis:
     finished: bool  # False: the length limit ended the hypothesis
     # (T+1,S): cross-attention of the last layer, averaged over heads and models; None unless it was requested.
     attention: np.ndarray | None = field(default=None, compare=False)
+    # How much of the source is attended to (quality.py); None unless it was requested, or if there is no attention.
+    coverage: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Request:
     number: int = 0  # the line's number; samples depend on this number and the seed only, not on the batch
     attention: bool = False  # return attention
     tokens: bool = False  # return token_logprobs
+    coverage: bool = False  # return coverage, which is cheaper than attention
 
 
 class Engine(Protocol):
@@ -108,7 +111,7 @@ class Engine(Protocol):
     batch_tokens: int  # the size of a batch, in source pieces with padding, at which this engine is fast
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each request, best first. `attention` and `tokens` are the same in all requests."""
+        """The n best hypotheses of each request, best first. All requests ask for the same things."""
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
         """Score given targets: one hypothesis for each pair of source ids and target ids."""
@@ -126,7 +129,7 @@ def rescored(engine: Engine, request: Request, hypothesis: Hypothesis, options: 
     (scored,) = engine.score([(request.source, hypothesis.ids)], options.alpha)
     logprobs = [*([0.0] * request.given), *scored.token_logprobs[request.given :]]
     scored = scored_target(hypothesis.ids, logprobs, options.alpha)
-    return replace(scored, finished=hypothesis.finished, attention=hypothesis.attention)
+    return replace(scored, finished=hypothesis.finished, attention=hypothesis.attention, coverage=hypothesis.coverage)
 
 
 def length_limit(source_pieces: int, prefix_pieces: int, options: SearchOptions) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, rescored, scored_target
+from nmt_cli.search.quality import coverage_of
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 
 # CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. On 200 lines of Multi30k, a patience of 1.5
@@ -89,13 +90,27 @@ class CTranslate2Engine:
                 results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
             if cut_off:
                 results[index] = sorted(results[index], key=lambda hypothesis: -hypothesis.score)[: options.n_best]
+        if requests[0].coverage:
+            self._add_coverage_of_prefixes(requests, results)
         return self._with_attention(requests, results) if requests[0].attention else results
+
+    def _add_coverage_of_prefixes(self, requests: Sequence[Request], results: list[list[Hypothesis]]) -> None:
+        """The attention of the search has no rows for a forced prefix, so these lines need a second pass."""
+        forced = [index for index, request in enumerate(requests) if request.prefix]
+        if not forced:
+            return
+        attended = self._with_attention([requests[index] for index in forced], [results[index] for index in forced])
+        for index, hypotheses in zip(forced, attended, strict=True):
+            for n, each in enumerate(hypotheses):
+                assert each.attention is not None
+                coverage = coverage_of(each.attention, len(requests[index].source), len(each.ids))
+                results[index][n] = replace(results[index][n], coverage=coverage)
 
     def _with_attention(self, requests: Sequence[Request], results: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The same hypotheses with attention, from a second pass with the hypotheses as prefixes.
 
-        The attention of the search itself is not usable: it has no rows for a forced prefix, and in a batch its first
-        row may belong to another sentence (seen with CTranslate2 4.8).
+        The attention of the search itself is good for coverage only: it has no rows for a forced prefix, and in a batch
+        its first row may belong to another sentence (seen with CTranslate2 4.8).
         """
         pairs = [(request, each) for request, nbest in zip(requests, results, strict=True) for each in nbest]
         outputs = self.translator.translate_batch(
@@ -130,12 +145,17 @@ class CTranslate2Engine:
             max_decoding_length=limit - 1,  # CTranslate2 does not count EOS
             min_decoding_length=0,
             return_scores=True,
+            return_attention=requests[0].coverage,
         )
         results: list[list[Hypothesis]] = [[] for _ in outputs]
-        for output, hypotheses in zip(outputs, results, strict=True):
-            for pieces, score in zip(output.hypotheses, output.scores, strict=True):
+        for request, output, hypotheses in zip(requests, outputs, results, strict=True):
+            attention = output.attention if request.coverage and not request.prefix else ()
+            for n, (pieces, score) in enumerate(zip(output.hypotheses, output.scores, strict=True)):
                 ids, length = tuple(self.target_ids[piece] for piece in pieces), len(pieces) + 1
-                hypotheses.append(Hypothesis(ids, score, score * length**options.alpha, (), finished=length < limit))
+                weights = np.array(attention[n], np.float32, ndmin=2) if attention else None
+                coverage = None if weights is None else coverage_of(weights, len(request.source), len(ids))
+                logprob = score * length**options.alpha
+                hypotheses.append(Hypothesis(ids, score, logprob, (), length < limit, coverage=coverage))
         return results
 
     @_explain_missing_positions()

@@ -10,10 +10,11 @@ import torch
 
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.errors import NmtError
-from nmt_cli.model.base import forbid_pad_and_bos
+from nmt_cli.model.base import Seq2Seq, forbid_pad_and_bos
 from nmt_cli.model.device import choose_device
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, rescored, scored_target
+from nmt_cli.search.quality import coverage_of
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import PAD
 
@@ -40,25 +41,46 @@ class TorchEngine:
         results = search(
             self.models,
             torch.from_numpy(pad([request.source for request in requests])).to(self.device),
-            replace(options, attention=requests[0].attention),
+            replace(options, attention=requests[0].attention or requests[0].coverage),
             [request.prefix for request in requests],
             [request.number for request in requests],
         )
         for index, request in enumerate(requests):
+            if request.coverage:
+                results[index] = [_with_coverage(request, hypothesis) for hypothesis in results[index]]
             if request.given < len(request.prefix):
                 results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
         return results
 
-    @torch.inference_mode()
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
-        arrays = (batch.src, batch.tgt_in, batch.tgt_out)
-        src, tgt_in, tgt_out = (torch.from_numpy(array).to(self.device) for array in arrays)
-        logits = [forbid_pad_and_bos(model(src, tgt_in).float()) for model in self.models]
-        logps = [model_logits.log_softmax(2).gather(2, tgt_out[:, :, None]) for model_logits in logits]
-        mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
-        lengths = (tgt_out != PAD).sum(1).tolist()
-        return [
-            scored_target(target, row[:length], alpha)
-            for (_, target), row, length in zip(pairs, mean.tolist(), lengths, strict=True)
-        ]
+        return score(self.models, pairs, alpha, self.device)
+
+
+@torch.inference_mode()
+def score(
+    models: Sequence[Seq2Seq],
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    alpha: float,
+    device: torch.device,
+) -> list[Hypothesis]:
+    """Score given targets. Several models average their probabilities."""
+    batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
+    arrays = (batch.src, batch.tgt_in, batch.tgt_out)
+    src, tgt_in, tgt_out = (torch.from_numpy(array).to(device) for array in arrays)
+    logits = [forbid_pad_and_bos(model(src, tgt_in).float()) for model in models]
+    logps = [model_logits.log_softmax(2).gather(2, tgt_out[:, :, None]) for model_logits in logits]
+    mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
+    lengths = (tgt_out != PAD).sum(1).tolist()
+    return [
+        scored_target(target, row[:length], alpha)
+        for (_, target), row, length in zip(pairs, mean.tolist(), lengths, strict=True)
+    ]
+
+
+def _with_coverage(request: Request, hypothesis: Hypothesis) -> Hypothesis:
+    """The hypothesis with its coverage, and with its attention only if that was requested."""
+    attention = hypothesis.attention
+    if attention is None:
+        return hypothesis
+    coverage = coverage_of(attention, len(request.source), len(hypothesis.ids))
+    return replace(hypothesis, coverage=coverage, attention=attention if request.attention else None)

@@ -84,6 +84,7 @@ class ModelFiles:
         self.recipe = path / "recipe.toml"  # the experiment, without paths
         self.vocab = path / "vocab"
         self.about = path / "about.json"  # version, steps, data, scores
+        self.quality = path / "quality.json"  # estimates of confidence and omissions (search/quality.py)
         self.ctranslate2 = path / "ctranslate2"  # the same weights for CTranslate2, if exported
 
 

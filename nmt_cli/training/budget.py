@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from time import perf_counter
 
@@ -12,14 +13,17 @@ from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 from nmt_cli.terminal.plot import counted
 
+_CALIBRATION = 0.03  # the share of train.minutes that the calibration at the end may take
+
 
 class Budget:
     """The limits of a run. `share_of_minutes` is set from outside, because one process's clock decides for all."""
 
-    def __init__(self, settings: Train, state: State, model: Seq2Seq, began: float) -> None:
-        """`began` is the value of perf_counter() when the session began."""
+    def __init__(self, settings: Train, state: State, model: Seq2Seq, began: float, calibrates: bool = False) -> None:
+        """`began` is the value of perf_counter() when the session began. `calibrates`: there are validation lines."""
         self.settings, self.state, self.model = settings, state, model
         self._seconds_before, self._session_began = state.seconds, began
+        self._for_calibration = 60 * settings.minutes * _CALIBRATION if calibrates else 0.0
         self.share_of_minutes = self.share_of_minutes_now()
 
     def seconds(self) -> float:
@@ -27,8 +31,12 @@ class Budget:
         return self._seconds_before + perf_counter() - self._session_began
 
     def share_of_minutes_now(self) -> float:
-        """The last validation belongs to train.minutes. It will take about as long as the one before it."""
-        for_updates = max(1.0, 60 * self.settings.minutes - self.state.validation_duration)
+        """The last validation and the calibration belong to train.minutes.
+
+        The last validation will take about as long as the one before it.
+        """
+        at_the_end = self.state.validation_duration + self._for_calibration
+        for_updates = max(1.0, 60 * self.settings.minutes - at_the_end)
         return self.seconds() / for_updates if self.settings.minutes else 0.0
 
     def validation_is_due(self) -> bool:
@@ -40,6 +48,11 @@ class Budget:
         if settings.minutes and left < 3 * state.validation_duration:
             return False  # the last validation comes soon
         return 0 < 60 * settings.valid_minutes <= seconds - state.last_validation_seconds
+
+    def seconds_for_calibration(self) -> float:
+        """What is left of train.minutes, but at least the share that was set aside."""
+        minutes = self.settings.minutes
+        return max(self._for_calibration, 60 * minutes - self.seconds()) if minutes else math.inf
 
     def flops(self) -> float:
         passes = 1 if self.settings.consistency == "none" else 2

@@ -28,6 +28,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe.schema import Augment, Recipe
+from nmt_cli.search.quality import write_quality
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_model
@@ -35,6 +36,7 @@ from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Train
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.budget import Budget, peak_memory_mb
+from nmt_cli.training.calibration import calibrate
 from nmt_cli.training.loss import Losses, TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
@@ -168,7 +170,7 @@ class Trainer:
         if resume_from and self.updater.moving_average is not None:
             for name, tensor in checkpoint.load_tensors(resume_from.moving_average).items():
                 self.updater.moving_average[name].copy_(tensor)
-        self.budget = Budget(self.settings, self.state, self.model, began)
+        self.budget = Budget(self.settings, self.state, self.model, began, calibrates=self.valid is not None)
         self.budget_used = 0.0  # share of the budget before the last update
         self.stop_request = StopRequest(lambda: self.watch(STOPPING))
         self.stop_signal = 0  # the signal that all processes stop for after the same update
@@ -336,7 +338,7 @@ class Trainer:
         state.best_measure = measure
 
     def finish(self) -> None:
-        """Validate the last weights and the average of the last checkpoints, and export the best."""
+        """Validate the last weights and the average of the last checkpoints, calibrate and export the best."""
         if self.state.step not in self.state.validated_steps and not self.updater.skipped_in_a_row:
             expected = self.state.validation_duration
             self.validate()
@@ -344,8 +346,10 @@ class Trainer:
             self.state.validation_duration = max(expected, self.state.validation_duration)
         if self.settings.average > 1:
             self.average()
-        if self.world.leader and self.run.model.exists() and not self.updater.skipped_in_a_row:
-            self.export()
+        if distributed.from_leader(self.run.model.exists(), self.world) and not self.updater.skipped_in_a_row:
+            self.calibrate()
+            if self.world.leader:
+                self.export()
         self.state.finished = True
 
     def average(self) -> None:
@@ -363,6 +367,18 @@ class Trainer:
         if best:
             self.save_model(mean, entry)
             self.state.best_value = entry.value  # a continued run must beat this value
+
+    def calibrate(self) -> None:
+        """Write quality.json into the model folder, unless the model is one of an earlier session that has it."""
+        files = ModelFiles(self.run.model)
+        if self.valid is None or distributed.from_leader(files.quality.exists(), self.world):
+            return
+        self.watch(Status(f"step {self.state.step:,}  calibrating ..."))
+        with evaluating(self.model, checkpoint.load_tensors(files.weights)):
+            seconds = self.budget.seconds_for_calibration()
+            quality = calibrate(self.model, self.recipe, self.vocab, self.compute, self.world, seconds)
+        if quality is not None:
+            write_quality(files.quality, quality)
 
     def export(self) -> None:
         """Write the model for CTranslate2 too, if CTranslate2 knows its architecture."""

@@ -1,0 +1,93 @@
+"""Fit the estimates of quality.json on validation lines, at the end of a training.
+
+Each line is translated as `nmt translate` does. The estimate of omissions also sees the translation and the reference
+with a part left out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+from time import perf_counter
+
+import torch
+
+from nmt_cli.data.batches import pad
+from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.device import Compute
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.scoring.metrics import sentence_chrf
+from nmt_cli.search.beam import search
+from nmt_cli.search.contract import Hypothesis, options_of
+from nmt_cli.search.quality import FEWEST_LINES, Features, Observed, Quality, coverage_of, features, fit
+from nmt_cli.search.torch_engine import score
+from nmt_cli.text.alignment import words_of
+from nmt_cli.text.vocab import Vocab
+from nmt_cli.training import distributed
+from nmt_cli.training.validation import Validation, in_parts
+
+LINES = 1000  # the most validation lines that are translated
+_LEFT_OUT = (0.2, 0.5)  # the share of the words that a planted omission leaves out
+_FEWEST_WORDS = 4  # nothing is left out of shorter lines
+
+
+def calibrate(
+    model: Seq2Seq, recipe: Recipe, vocab: Vocab, compute: Compute, world: distributed.World, seconds: float
+) -> Quality | None:
+    """The estimates, in the leader; None in the others, and if there are too few validation lines.
+
+    No new batch begins when the seconds are over, so a large model is calibrated on fewer lines.
+    """
+    valid = Validation.load(replace(recipe, train=replace(recipe.train, valid_lines=LINES)), vocab)
+    if valid is None or len(valid.sources) < FEWEST_LINES:
+        return None
+    began, observed = perf_counter(), list[Observed]()
+    batches = valid.slices(2 * recipe.translate.beam)  # small, because the clock is read between batches
+    random.Random(1).shuffle(batches)  # the lines are sorted by length, and time may not suffice for all
+    for rows in batches[world.rank :: world.size]:
+        for lines in in_parts(lambda part: _observe(valid, part, model, recipe, compute), rows):
+            observed += lines
+        if perf_counter() - began > seconds:
+            break
+    observed = [line for part in distributed.gather(observed, world) for line in part]
+    return fit(observed) if world.leader and len(observed) >= FEWEST_LINES else None
+
+
+def _observe(valid: Validation, rows: slice, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[Observed]:
+    sources, references = valid.sources[rows], valid.targets[rows]
+    with compute.autocast():
+        src = torch.from_numpy(pad(sources)).to(compute.device)
+        found = search([model], src, replace(options_of(recipe), attention=True))
+        translations = [n_best[0] for n_best in found]
+        written, rng = [list(translation.ids) for translation in translations], random.Random(rows.start)
+        shorter = [[leave_out(ids, valid.vocab, rng) for ids in side] for side in (written, references)]
+        scored = [
+            score([model], list(zip(sources, side, strict=True)), 1.0, compute.device)
+            for side in (references, *shorter)
+        ]
+    chrf = sentence_chrf(valid.vocab.decode_target(written), valid.references[rows])
+    observed = []
+    for n, source in enumerate(sources):
+        translation, reference, *omissions = (_figures(len(source), side[n]) for side in (translations, *scored))
+        is_shorter = [len(shorter[0][n]) < len(written[n]), len(shorter[1][n]) < len(references[n])]
+        observed.append(Observed(translation, chrf[n], reference, tuple(compress(omissions, is_shorter))))
+    return observed
+
+
+def _figures(source: int, hypothesis: Hypothesis) -> Features:
+    coverage = None
+    if hypothesis.attention is not None:
+        coverage = coverage_of(hypothesis.attention, source, len(hypothesis.ids))
+    return features(source, len(hypothesis.ids), hypothesis.logprob, coverage)
+
+
+def leave_out(ids: Sequence[int], vocab: Vocab, rng: random.Random) -> list[int]:
+    """The ids without some words in a row. A short line stays as it is."""
+    words = words_of(vocab.target.id_to_piece(list(ids))) if ids else []
+    count = round(len(words) * rng.uniform(*_LEFT_OUT))
+    if len(words) < _FEWEST_WORDS or not count:
+        return list(ids)
+    first = rng.randrange(len(words) - count)  # the last word stays, and with it the mark that ends the sentence
+    return [*ids[: words[first].start], *ids[words[first + count].start :]]
