@@ -45,6 +45,13 @@ def translate(
             help="Translate a line sentence by sentence. Default: yes, unless the model was trained on paragraphs.",
         ),
     ] = None,
+    at_least: Annotated[
+        float | None, _stream(min=0, max=1, metavar="P", help="Withhold translations with a lower confidence.")
+    ] = None,
+    below: Annotated[
+        Literal["empty", "copy"],
+        _stream(help="With --at-least: write an empty line or copy the source."),
+    ] = "empty",
     score_only: Annotated[
         bool, _stream("--score-only", help="Score given translations: TSV input, or --target.")
     ] = False,
@@ -117,7 +124,7 @@ def translate(
     cat in.en | nmt translate runs/demo > out.fr
     nmt translate runs/demo in.en --out out.fr --format jsonl --n-best 3
     """
-    arguments = locals()
+    arguments = {**locals(), "confidence": form != "text"}
     import sys
     import time
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import Hypothesis, Request, length_normalized
+from nmt_cli.search.quality import Features, features
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
@@ -189,7 +190,8 @@ class LineTranslator:
             score = length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
             tokens = tuple(piece for output in outputs for piece in output.tokens)
             # Every part has an end mark, so the log probabilities would not fit the pieces.
-            joined.append((Output("".join(texts), score, logprob, length, tokens, (), tuple(alignment)), tuple(spans)))
+            figures = (score, logprob, length, tokens, (), tuple(alignment), _mean_confidence(outputs))
+            joined.append((Output("".join(texts), *figures), tuple(spans)))
         joined.sort(key=lambda pair: -pair[0].score)
         return [output for output, _ in joined], joined[0][1]
 
@@ -283,7 +285,7 @@ class LineTranslator:
         # A term is not forced if the model cannot write it. A forced term is lost again if the model adds an ending.
         terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
         attention = attention or self.settings.align or bool(terms)
-        request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens)
+        request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens, self.settings.coverage)
         (hypotheses,) = yield [request]
         forced: list[Term] = []  # no term is forced twice
         for _ in terms:
@@ -350,14 +352,33 @@ class LineTranslator:
             text, length = one_line(self.vocab.target.decode(ids)), len(hypothesis.ids) + 1
             logprobs = hypothesis.token_logprobs if cut is None else ()
             score, logprob = hypothesis.score, hypothesis.logprob
-            outputs.append(Output(text, score, logprob, length, tuple(pieces), logprobs, alignment))
-            if not rank and (cut is not None or not hypothesis.finished):
+            figures = features(len(source), len(hypothesis.ids), logprob, hypothesis.coverage, given)
+            is_whole = cut is None and hypothesis.finished
+            confidence = self._confidence(figures, is_whole)
+            outputs.append(Output(text, score, logprob, length, tuple(pieces), logprobs, alignment, confidence))
+            if not rank and not is_whole:
                 flags.add("unfinished" if cut is None else "loop")
+            elif not rank and self.settings.quality and self.settings.quality.is_omission(figures):
+                flags.add("omission")
         return outputs, flags
+
+    def _confidence(self, figures: Features, is_whole: bool) -> float | None:
+        """A translation that repeated itself or was cut off has a confidence of 0."""
+        quality = self.settings.quality
+        if quality is None or not self.settings.confidence:
+            return None
+        return quality.confidence(figures) if is_whole else 0.0
 
     def _decoder(self, pieces: list[str]) -> Callable[[Word], str]:
         ids = self.vocab.target.piece_to_id(pieces)
         return lambda word: self.vocab.target.decode(ids[word.start : word.stop])
+
+
+def _mean_confidence(parts: Sequence[Output]) -> float | None:
+    """The mean over all parts that the model wrote, weighted by their pieces, because chrF weighs parts so, too."""
+    weights = [(part.confidence, part.length) for part in parts if part.confidence is not None]
+    total = sum(length for _, length in weights)
+    return sum(confidence * length for confidence, length in weights) / total if total else None
 
 
 def _with_capital(span: Span, text: str) -> Span:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Rnn
 from nmt_cli.search.contract import SearchOptions, options_of
-from nmt_cli.store.folders import ModelFolder
+from nmt_cli.search.quality import Quality, read_quality
+from nmt_cli.store.folders import ModelFiles, ModelFolder
 from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once
 from nmt_cli.text.vocab import EOS, UNK
@@ -39,6 +40,9 @@ class TranslateOptions(TypedDict, total=False):
     glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}
     protect: bool  # restore placeholders, tags, URLs, emoji, numbers and unknown words that the model loses
     split: bool | None  # translate a line of several sentences sentence by sentence; None: as the model was trained
+    confidence: bool  # estimate how good each translation is; on by default
+    at_least: float | None  # withhold translations with a lower confidence
+    below: Literal["empty", "copy"]  # what stands in place of a withheld translation: nothing, or the source
     batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 
@@ -56,6 +60,14 @@ class Settings:
     glossary: Glossary | None = None
     split: bool = True  # translate sentence by sentence
     known_cases: frozenset[str] = frozenset()  # "capitals", "title_case": a model that knows a case reads it as it is
+    quality: Quality | None = None  # the estimates of the model; None: it has none
+    confidence: bool = False  # estimate the confidence, too, which needs coverage
+    at_least: float = 0.0  # withhold translations with a lower confidence
+    copy_below: bool = False  # write the source in place of a withheld translation
+
+    @property
+    def coverage(self) -> bool:
+        return self.confidence and self.quality is not None and self.quality.needs_coverage
 
 
 def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> SearchOptions:
@@ -86,6 +98,16 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     return search
 
 
+def quality_of(models: Sequence[ModelFolder], options: TranslateOptions) -> Quality | None:
+    """The estimates of the model. An ensemble has none: its log p is not that of the model that was calibrated."""
+    quality = read_quality(ModelFiles(models[0].path).quality) if len(models) == 1 else None
+    if options.get("at_least") is not None and quality is None:
+        reason = f"{models[0].path} has no quality.json" if len(models) == 1 else "an ensemble has none"
+        hint = "leave --at-least out; nmt train writes the file at its end, if there are validation lines"
+        raise NmtError(f"--at-least needs a confidence, and {reason}", hint)
+    return quality
+
+
 def check_command(
     form: str,
     score_only: bool,
@@ -97,11 +119,14 @@ def check_command(
     """Refuse options of the command line that contradict each other, before any file is read."""
     n_best, align, tokens, glossary = (options.get(name) for name in ("n_best", "align", "tokens", "glossary"))
     searching = prefix_file or glossary or options.get("forbid") or options.get("sample") or n_best != 1 or align
-    if score_only and searching:
-        named = "--prefix-file, --glossary, --forbid, --sample, --n-best or --align"
+    at_least = options.get("at_least")
+    if score_only and (searching or at_least is not None):
+        named = "--prefix-file, --glossary, --forbid, --sample, --n-best, --align or --at-least"
         raise NmtError(f"--score-only cannot be combined with {named}", "leave these options out")
     if target is not None and not score_only:
         raise NmtError("--target names translations to score, but --score-only is missing", "add --score-only")
+    if options.get("below", "empty") != "empty" and at_least is None:
+        raise NmtError("--below has an effect only with --at-least", "add --at-least, such as --at-least 0.8")
     if form == "text" and (n_best != 1 or align):
         name = "--align" if n_best == 1 else f"--n-best {n_best}"
         raise NmtError(f"{name} does not fit on one line of text", "add --format jsonl or --format tsv")

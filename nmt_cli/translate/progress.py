@@ -24,6 +24,8 @@ _WARNINGS = {
     "long": "line {line} is too long for the model: translated in {parts} parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
     "unscored": "line {line} has more pieces than this engine has positions: no score; --engine torch may have more",
+    "omission": "line {line}: the translation may leave out a part of the line",
+    "withheld": "line {line}: the confidence is below --at-least, so the translation is withheld",
     "unfinished": "line {line}: the translation reached its longest length and may be cut off",
 }
 

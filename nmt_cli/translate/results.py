@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nmt_cli.text.alignment import pharaoh
+from nmt_cli.text.lines import one_line
 
 # JSON allows these characters in a string, but other programs take some of them for line ends.
 _CONTROL = re.compile("[\x7f-\x9f\u2028\u2029]")
@@ -25,6 +26,7 @@ class Output:
     tokens: tuple[str, ...] = ()  # the pieces that the model wrote
     token_logprobs: tuple[float, ...] = ()  # of each piece and of the end mark; only with the option `tokens`
     alignment: tuple[tuple[int, int], ...] = ()  # (source word, target word), from 0; only with the option `align`
+    confidence: float | None = None  # the probability that it is good; None: the model does not say
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class Translation:
     def score(self) -> float:
         return self.best.score
 
+    @property
+    def confidence(self) -> float | None:
+        return self.best.confidence
+
 
 def renderer(form: str, align: bool, tokens: bool, score_only: bool) -> Callable[[Translation], str]:
     """A function that turns a translation into whole lines."""
@@ -73,10 +79,11 @@ def renderer(form: str, align: bool, tokens: bool, score_only: bool) -> Callable
 
 
 def _tsv(translation: Translation, align: bool) -> str:
-    """Columns: line, rank, score, translation, and with `align` the alignment. A blank line of input has one row."""
+    """Columns: line, rank, score, translation, confidence, and with `align` the alignment. A blank line has one row."""
     rows = []
     for rank, output in enumerate(translation.n_best or [Output("")], 1):
-        columns = [str(translation.line), str(rank), f"{output.score:.4f}", output.text]
+        confidence = "" if output.confidence is None else f"{output.confidence:.4f}"
+        columns = [str(translation.line), str(rank), f"{output.score:.4f}", output.text, confidence]
         rows.append("\t".join([*columns, *([pharaoh(output.alignment)] if align else [])]) + "\n")
     return "".join(rows)
 
@@ -86,6 +93,7 @@ def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
     for output in translation.n_best:
         entry: dict[str, object] = {"text": output.text}
         entry |= {"score": _rounded(output.score), "logprob": _rounded(output.logprob)}
+        entry["confidence"] = _rounded(output.confidence)
         if tokens:
             entry |= {"tokens": output.tokens, "token_logprobs": [*map(_rounded, output.token_logprobs)]}
         if align:
@@ -95,6 +103,7 @@ def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
         "line": translation.line,
         "source": translation.source,
         "translation": translation.text,
+        "confidence": _rounded(translation.confidence),
         "n_best": n_best,
         "flags": translation.flags,
     }
@@ -104,6 +113,18 @@ def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def _rounded(number: float) -> float | None:
+def withheld(translation: Translation, at_least: float, copy: bool) -> Translation:
+    """The translation without its text, or with its source instead, if its confidence is lower than `at_least`.
+
+    A line without a confidence (a blank or copied line) stays as it is.
+    """
+    if translation.confidence is None or translation.confidence >= at_least:
+        return translation
+    text = one_line(translation.source) if copy else ""
+    best = replace(translation.best, text=text, tokens=(), token_logprobs=(), alignment=())
+    return replace(translation, n_best=(best,), flags=tuple(sorted({*translation.flags, "withheld"})))
+
+
+def _rounded(number: float | None) -> float | None:
     """Four decimal places, because the fifth depends on the batch. JSON has no infinity and no nan: None."""
-    return round(number, 4) if math.isfinite(number) else None
+    return round(number, 4) if number is not None and math.isfinite(number) else None

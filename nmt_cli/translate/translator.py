@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import length_normalized
+from nmt_cli.search.contract import Hypothesis, length_normalized
+from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
@@ -28,8 +29,8 @@ from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary
 from nmt_cli.translate.line import LineTranslator, together
-from nmt_cli.translate.options import Settings, TranslateOptions, search_options
-from nmt_cli.translate.results import Output, Translation
+from nmt_cli.translate.options import Settings, TranslateOptions, quality_of, search_options
+from nmt_cli.translate.results import Output, Translation, withheld
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.stream import overlapped, windows
 
@@ -109,6 +110,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translate or score blocks of numbered rows, lazily and in order. The engine starts before this returns."""
         search, vocab = search_options(self.models, options), self.models[0].vocab
+        quality = quality_of(self.models, options)
         terms = options.get("glossary")
         glossary = make_glossary(terms, vocab.normalization) if terms else None
         fast = uses_ctranslate2(self.models, search, self.engine_options)
@@ -129,6 +131,10 @@ class Translator:
             glossary,
             not self.models[0].reads_paragraphs if options.get("split") is None else bool(options["split"]),
             frozenset.intersection(*(model.known_cases for model in self.models)),
+            quality=quality,
+            confidence=options.get("confidence", True) or options.get("at_least") is not None,
+            at_least=options.get("at_least") or 0.0,
+            copy_below=options.get("below") == "copy",
         )
         window = WindowTranslator(workers, vocab, settings)
         job = window.score if score_only else window.translate
@@ -186,7 +192,8 @@ class WindowTranslator:
                 answers = self._run(requests, keys, lambda batches: self.workers.translate(batches, search))
                 requests = program.send(answers)
         except StopIteration as stop:
-            return stop.value
+            at_least, copy = self.settings.at_least, self.settings.copy_below
+            return [withheld(translation, at_least, copy) for translation in stop.value]
 
     def score(self, rows: Sequence[Row]) -> list[Translation]:
         """The log probability of each given translation. A pair that is too long for the engine has the score nan."""
@@ -214,10 +221,12 @@ class WindowTranslator:
                 logprobs = found[0].token_logprobs if len(parts) == 1 else ()  # every part has an end mark
                 score = length_normalized(logprob, length, self.settings.search.alpha)
                 figures = (score, logprob, length, tuple(self.vocab.target.id_to_piece(ids)), logprobs)
+                if any(self._is_omission(len(sources[n]), scored[n]) for n in numbers):
+                    flags.append("omission")
             else:
                 flags.append("unscored")
             output = Output(one_line(row.given), *figures)
-            translations.append(Translation(row.number, row.text, (output,), tuple(flags)))
+            translations.append(Translation(row.number, row.text, (output,), tuple(sorted(flags))))
         return translations
 
     def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
@@ -228,6 +237,11 @@ class WindowTranslator:
             if len(sources) == len(targets) > 1:
                 return list(zip(sources, targets, strict=True))
         return [(row.text, row.given)]
+
+    def _is_omission(self, source: int, given: Hypothesis) -> bool:
+        quality = self.settings.quality
+        figures = features(source, len(given.ids), given.logprob)
+        return quality is not None and source > 0 and quality.is_omission(figures, given=True)
 
     def _run(
         self,

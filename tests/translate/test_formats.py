@@ -18,7 +18,7 @@ def test_jsonl_has_all_fields(nmt, model, engine, trained):
     assert result.code == 0, result.err
     blank, *entries = map(json.loads, result.text.splitlines())
     assert [entry["line"] for entry in entries] == list(range(2, 11))
-    assert blank == {"line": 1, "source": "", "translation": "", "n_best": [], "flags": []}
+    assert blank == {"line": 1, "source": "", "translation": "", "confidence": None, "n_best": [], "flags": []}
     entries = [entry for entry in entries if not entry["flags"]]
     assert len(entries) > 3
     for entry in entries:
@@ -49,7 +49,8 @@ def test_alignments_are_the_same_in_tsv_and_jsonl(nmt, model):
     tsv, jsonl = (nmt("translate", model, "--align", "--format", f, stdin=text_of(SENTENCES[:5])) for f in FORMATS)
     assert tsv.code == jsonl.code == 0, (tsv.err, jsonl.err)
     entries = [json.loads(line)["n_best"][0] for line in jsonl.text.splitlines()]
-    assert [line.split("\t")[3:] for line in tsv.text.splitlines()] == [[e["text"], e["alignment"]] for e in entries]
+    columns = [[e["text"], f"{e['confidence']:.4f}", e["alignment"]] for e in entries]
+    assert [line.split("\t")[3:] for line in tsv.text.splitlines()] == columns
     assert sum(bool(entry["alignment"]) for entry in entries) > 3
 
 
