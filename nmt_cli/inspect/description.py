@@ -12,11 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.model.base import parameters_by_part, training_flops
+from nmt_cli.search.quality import Quality, from_json, read_quality
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.folders import find_model, run_of_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
 from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
+
+_DIAGRAM = 20  # columns of the bars of the reliability diagram
 
 
 def description(path: Path) -> dict[str, Any]:
@@ -24,7 +27,9 @@ def description(path: Path) -> dict[str, Any]:
     trained = load_model(path)
     parts = parameters_by_part(trained.model)
     vocab = trained.vocab
-    run = run_of_model(find_model(path).path)
+    files = find_model(path)
+    quality = read_quality(files.quality)
+    run = run_of_model(files.path)
     return {
         "model": asdict(trained.recipe.model),
         "parameters": parts.total(),
@@ -43,6 +48,7 @@ def description(path: Path) -> dict[str, Any]:
             "symbols": list(vocab.symbols),
         },
         "trained": trained.about,
+        "quality": None if quality is None else asdict(quality),
         "history": [to_table(entry) for entry in read_log(run.path)] if run else [],
     }
 
@@ -52,7 +58,8 @@ def show_description(about: dict[str, Any]) -> RenderableType:
     losses = [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
     bleus = [(entry.step, entry.bleu) for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
     training = Group(Text("Training", style="bold"), facts(_training(about["trained"], log)), *curves(losses, bleus))
-    return Group(facts(_figures(about)), "", _parameters(about), "", training)
+    quality = ["", *_reliability(from_json(about["quality"]))] if about["quality"] else []
+    return Group(facts(_figures(about)), "", _parameters(about), "", training, *quality)
 
 
 def _figures(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -75,6 +82,20 @@ def _parameters(about: dict[str, Any]) -> Table:
         table.add_row(name, f"{count:,}", f"{count / total:.0%}", bar(count, total, 14))
     table.add_row("all", f"{total:,}", "", f"{total * 4 / 1e6:,.1f} MB in fp32", style="bold")
     return table
+
+
+def _reliability(quality: Quality) -> Iterator[RenderableType]:
+    """The reliability diagram: does a confidence of 0.7 mean that 70 % of the translations are good?"""
+    table = new_table("confidence", "good", "lines", "good █, confidence │", title="Confidence", left=(3,))
+    for one in quality.reliability:
+        drawn = bar(one.good, 1, _DIAGRAM).ljust(_DIAGRAM)
+        mark = min(_DIAGRAM - 1, int(one.confidence * _DIAGRAM))
+        drawn = f"{drawn[:mark]}│{drawn[mark + 1 :]}".rstrip()
+        if one.lines:
+            table.add_row(f"{one.confidence:.2f}", f"{one.good:.2f}", f"{one.lines:,}", drawn)
+    yield table
+    yield f"calibration error {quality.calibration_error:.3f} on {quality.lines:,} validation lines"
+    yield Text(f"a translation is good if its sentence chrF is above {quality.good:g}", style="dim")
 
 
 def _training(trained: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str, str]]:

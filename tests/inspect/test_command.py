@@ -255,3 +255,23 @@ def test_a_narrow_terminal_in_color(folder, monkeypatch):
     bare = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
     assert b"\x1b[" in shown and b"48;2;" in shown  # background colors
     assert re.search(r"^1-\d+ of \d+\n", bare, flags=re.M) and max(cell_len(line) for line in bare.split("\n")) <= 40
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_description_shows_the_reliability_diagram(nmt, model, columns):
+    shown = nmt("inspect", model, "--show", "model", env={"COLUMNS": columns})
+    lines = shown.text.split("\nConfidence\n")[1].splitlines()
+    about = json.loads(nmt("inspect", model, "--format", "json").text)["quality"]
+    bins = [one for one in about["reliability"] if one["lines"]]
+    assert [line.split()[:3] for line in lines[1 : 1 + len(bins)]] == [
+        [f"{one['confidence']:.2f}", f"{one['good']:.2f}", f"{one['lines']:,}"] for one in bins
+    ]
+    assert f"calibration error {about['calibration_error']:.3f} on {about['lines']:,} validation lines" in shown.text
+    assert max(map(cell_len, lines)) <= 60
+
+
+def test_model_without_estimates_has_no_reliability_diagram(nmt, model, tmp_path):
+    shutil.copytree(model / "model", tmp_path / "copy")
+    (tmp_path / "copy/quality.json").unlink()
+    assert "\nConfidence\n" not in nmt("inspect", "copy").text
+    assert json.loads(nmt("inspect", "copy", "--format", "json").text)["quality"] is None
