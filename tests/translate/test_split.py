@@ -193,7 +193,7 @@ def test_score_of_a_split_line_is_the_score_of_its_translation(translators):
         scored = translator.score(line, found.text)
         assert scored.flags == ("split",) and scored.score == pytest.approx(found.score, abs=2e-4)
         assert scored.best.length == found.best.length
-        assert translator.score(line, "Le chat dort.").flags == ()  # two sentences against one
+        assert "split" not in translator.score(line, "Le chat dort.").flags  # two sentences against one
 
 
 def test_prefix_belongs_to_the_first_sentence(translators):
