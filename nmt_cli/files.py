@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO
 
 from nmt_cli.errors import NmtError
 
@@ -43,8 +43,8 @@ def check_overwrite(
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
-    temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
+    finish_replacement(folder)
+    temporary, old = _temporary(folder), _old(folder)
     temporary.mkdir()
     try:
         yield temporary
@@ -53,21 +53,24 @@ def new_folder(folder: Path) -> Iterator[Path]:
             path.chmod(mode if path.is_dir() else mode & 0o666)  # safetensors and copied files ignore the umask
             sync(path)
         sync(temporary)
-        old = folder.with_name(f".{folder.name}.old")
         if folder.exists():
             folder.rename(old)
         temporary.rename(folder)
         sync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
+        if not folder.exists():
+            with suppress(OSError):  # there may be no old folder
+                old.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[IO[str]]:
+def new_file(path: Path) -> Iterator[TextIO]:
     """Yield a temporary text file, which replaces `path` when the block ends. An exception removes it."""
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    remove_leftovers(path)
+    temporary = _temporary(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
@@ -111,19 +114,45 @@ def sync(path: Path) -> None:
             os.close(handle)
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Clean up after killed processes: remove their temporary folders, and finish an interrupted replacement."""
-    old = folder.with_name(f".{folder.name}.old")
-    if old.exists():
+def remove_folder(folder: Path) -> None:
+    """Remove a folder in one step: a killed process leaves the whole folder, or a leftover under another name."""
+    temporary = _temporary(folder)
+    folder.rename(temporary)
+    shutil.rmtree(temporary)
+
+
+def finish_replacement(folder: Path) -> None:
+    """Clean up after killed writers of a folder. If one was killed between its two renames, put the old folder back."""
+    old = _old(folder)
+    if old.is_dir():
         if folder.exists():
             shutil.rmtree(old)
-        else:  # the process was killed between the two renames of new_folder
+        else:
             old.rename(folder)
-    for path in folder.parent.glob(f".{folder.name}.tmp-*"):
-        process = path.name.rpartition("-")[2]
-        # In a container, a restarted process can have the same id as the killed process.
-        if process.isdigit() and (int(process) == os.getpid() or not _is_running(int(process))):
-            shutil.rmtree(path, ignore_errors=True)
+    remove_leftovers(folder)
+
+
+def remove_leftovers(path: Path, locked: bool = False) -> None:
+    """Remove the temporary files and folders that killed writers of `path` left behind.
+
+    `locked`: the caller holds a lock, so no other process writes `path`. Otherwise those of running processes stay.
+    """
+    prefix = f".{path.name}.tmp-"
+    with suppress(OSError):  # for example, the folder may be written but not listed
+        for left in [left for left in path.parent.iterdir() if left.name.startswith(prefix)]:
+            process = left.name.removeprefix(prefix)
+            # In a container, a restarted process can have the same id as the killed process.
+            if process.isdecimal() and (locked or int(process) == os.getpid() or not _is_running(int(process))):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+def _old(folder: Path) -> Path:
+    """Where new_folder puts the old folder while it moves the new one into its place."""
+    return folder.with_name(f".{folder.name}.old")
 
 
 def _is_running(process: int) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, exclusive, new_folder
+from nmt_cli.files import check_overwrite, exclusive, new_folder, replace_file
 
 
 def test_a_file_is_replaced_only_with_force(tmp_path):
@@ -61,6 +62,58 @@ def test_leftovers_of_a_killed_process_with_the_same_id_are_removed(tmp_path):
     with new_folder(tmp_path / "model") as aside:
         (aside / "whole").write_text("y")
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["whole"] and not left.exists()
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rename_that_fails_leaves_the_old_folder(tmp_path, monkeypatch, failing):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/x").write_text("old")
+    rename, calls = Path.rename, iter(range(1, 100))
+
+    def rename_or_fail(path: Path, target: Path) -> Path:
+        if next(calls) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_or_fail)
+    with pytest.raises(OSError, match="Input/output error"), new_folder(tmp_path / "model") as aside:
+        (aside / "x").write_text("new")
+    assert content(tmp_path) == {"model/x": "old"}
+
+
+def test_a_signal_between_the_two_renames_leaves_the_old_folder(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    rename = Path.rename
+
+    def rename_and_stop(path: Path, target: Path) -> None:
+        monkeypatch.setattr(Path, "rename", rename)
+        rename(path, target)
+        raise SystemExit(143)
+
+    monkeypatch.setattr(Path, "rename", rename_and_stop)
+    with pytest.raises(SystemExit), new_folder(tmp_path / "model"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_leftovers_of_killed_writers_of_a_file_are_removed(tmp_path):
+    """The name has characters that are special in patterns of file names."""
+    out = tmp_path / "out[1].txt"
+    for name in (
+        f".out[1].txt.tmp-{2**22 + 1}",
+        f".out[1].txt.tmp-{os.getppid()}",
+        ".out1.txt.tmp-4194305",
+        ".out[1].txt.old",
+    ):
+        (tmp_path / name).write_text("x")
+    replace_file(out, "new")
+    assert out.read_text() == "new"
+    kept = {out.name, f".out[1].txt.tmp-{os.getppid()}", ".out1.txt.tmp-4194305", ".out[1].txt.old"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_a_disk_without_locks_is_not_an_error(tmp_path, monkeypatch):

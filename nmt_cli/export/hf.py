@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import schema as recipe
-from nmt_cli.store.checkpoint import Trained
+from nmt_cli.store.checkpoint import Trained, save_tensors
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
@@ -88,7 +87,7 @@ def to_hf(trained: Trained, folder: Path) -> None:
         name = "target_vocab.json" if side == "target" and separate else "vocab.json"
         files[name] = {piece: index for index, piece in enumerate(pieces_of(processor))}
     with new_folder(folder) as temporary:
-        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+        save_tensors(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
         for name, table in files.items():
             write_text(temporary / name, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
         for side, processor in sides.items():

@@ -17,6 +17,7 @@ from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import End, Entry, Start, Train, Valid, best_validation, read_log
+from nmt_cli.terminal.console import warn
 from nmt_cli.terminal.plot import duration, overlaid
 from nmt_cli.terminal.tables import new_table
 
@@ -41,7 +42,10 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
         names = [str(path) for path in paths]
     if twice := [name for name in names if names.count(name) > 1]:
         raise NmtError(f"{twice[0]} is named twice", "name every run once")
-    return [Run(name, load_recipe(run.recipe), read_log(run.path)) for name, run in zip(names, folders, strict=True)]
+    return [
+        Run(name, load_recipe(run.recipe), read_log(run.path, on_damage=warn))
+        for name, run in zip(names, folders, strict=True)
+    ]
 
 
 def shared_test_set(runs: Sequence[Run]) -> tuple[Path, Path]:

@@ -16,6 +16,7 @@ from nmt_cli.search.quality import Quality, from_json, read_quality
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.folders import find_model, run_of_model
 from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
+from nmt_cli.terminal.console import warn
 from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
 
@@ -49,7 +50,7 @@ def description(path: Path) -> dict[str, Any]:
         },
         "trained": trained.about,
         "quality": None if quality is None else asdict(quality),
-        "history": [to_table(entry) for entry in read_log(run.path)] if run else [],
+        "history": [to_table(entry) for entry in read_log(run.path, on_damage=warn)] if run else [],
     }
 
 

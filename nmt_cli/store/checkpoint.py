@@ -6,7 +6,6 @@ Each folder appears whole or not at all, whenever the process is killed.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -21,14 +20,14 @@ from torch import Tensor, nn
 from nmt_cli import __version__
 from nmt_cli.data.batches import Position
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder, read_json, replace_file, sync
+from nmt_cli.files import new_folder, read_json, remove_folder, replace_file, sync
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, open_model
 from nmt_cli.text.lines import write_text
-from nmt_cli.text.vocab import Vocab
+from nmt_cli.text.vocab import Vocab, copy_vocab_files
 
 
 @dataclass
@@ -64,29 +63,31 @@ def save_checkpoint(
     moving_average: dict[str, Tensor] | None,
     state: State,
 ) -> None:
-    folder = run.checkpoint(state.step)
-    with new_folder(folder.path) as temporary:
+    with new_folder(run.checkpoint(state.step).path) as temporary:
         files = CheckpointFolder(temporary)
         save_tensors(model.state_dict(), files.weights)
         save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
         if moving_average is not None:
             save_tensors(moving_average, files.moving_average)
         save_state(files, state)
-    link(run.last, folder)
 
 
 def save_state(folder: CheckpointFolder, state: State) -> None:
     replace_file(folder.state, json.dumps(asdict(state), indent=1) + "\n")
 
 
-def link(name: Path, folder: CheckpointFolder) -> None:
-    """Point checkpoints/best or checkpoints/last at a checkpoint, in one step."""
-    temporary = name.with_name(f".{name.name}.tmp")
-    with suppress(OSError):  # nmt itself never reads the links, so a file system without links is not an error
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(folder.path.name)
-        temporary.replace(name)
-        sync(name.parent)
+def set_links(run: RunFolder, state: State) -> None:
+    """Point checkpoints/best and checkpoints/last at their checkpoints, each in one step. No link points nowhere."""
+    for name, step in ((run.best, state.best_step), (run.last, state.step)):
+        temporary, folder = name.with_name(f".{name.name}.tmp"), run.checkpoint(step)
+        with suppress(OSError):  # nmt itself never reads the links, so a file system without links is not an error
+            temporary.unlink(missing_ok=True)
+            if folder.path.exists():
+                temporary.symlink_to(folder.path.name)
+                temporary.replace(name)
+            elif not name.exists():
+                name.unlink()
+            sync(name.parent)
 
 
 def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:
@@ -95,7 +96,7 @@ def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:
     kept = {state.best_step, *(folder.step for folder in saved[-1:]), *state.validated_steps[-keep:]}
     for folder in saved:
         if folder.step not in kept:
-            shutil.rmtree(folder.path)
+            remove_folder(folder.path)
 
 
 def load_state(folder: CheckpointFolder) -> State:
@@ -107,9 +108,22 @@ def load_state(folder: CheckpointFolder) -> State:
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None
 
 
-def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+def find_damage(folder: CheckpointFolder) -> str:
+    """The reason why training cannot continue from a checkpoint; empty if it can."""
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        if (step := load_state(folder).step) != folder.step:
+            return f"{folder.state} belongs to step {step}"
+        for path in (folder.weights, folder.optimizer, folder.moving_average):
+            if path.exists() or path != folder.moving_average:
+                load_tensors(path)
+    except NmtError as error:
+        return error.message
+    return ""
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:  # safetensors wraps the errors of the operating system
         hint = "make room on the disk; the files of earlier saves are intact"
         raise NmtError(f"{path} cannot be written: {error}", hint) from None
@@ -181,7 +195,7 @@ def save_model(
     with new_folder(RunFolder(run).model) as temporary:
         files = ModelFiles(temporary)
         save_tensors(weights, files.weights)
-        shutil.copytree(vocab_folder, files.vocab)
+        copy_vocab_files(vocab_folder, files.vocab)
         write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
         write_text(files.about, json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")
 

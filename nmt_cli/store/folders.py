@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import NmtError, raise_if_denied
-from nmt_cli.files import read_json
+from nmt_cli.files import finish_replacement, read_json, remove_leftovers
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.text.vocab import Vocab, load_vocab
@@ -36,6 +36,10 @@ class CheckpointFolder:
     @property
     def step(self) -> int:
         return int(self.path.name.removeprefix(_STEP))
+
+    def damaged_name(self) -> Path:
+        """Where `nmt train` moves this checkpoint if it is damaged: step-N.damaged-1, or the next free number."""
+        return _free_name(f"{self.path}.damaged")
 
 
 class RunFolder:
@@ -61,9 +65,16 @@ class RunFolder:
         steps = [name.removeprefix(_STEP) for name in names if name.startswith(_STEP)]
         return [self.checkpoint(step) for step in sorted(int(step) for step in steps if step.isdigit())]
 
-    def half_written_checkpoints(self) -> list[Path]:
-        """Folders that files.new_folder began, in sessions that were killed meanwhile."""
-        return list(self.checkpoints.glob(f".{_STEP}*.tmp-*"))
+    def remove_leftovers(self) -> None:
+        """Remove what killed sessions left. Only the session that holds the lock may call this."""
+        for folder in (self.model, self.vocab):
+            finish_replacement(folder)
+        hidden = [path.name for path in self.checkpoints.glob(f".{_STEP}*.tmp-*")]
+        removed = {self.checkpoints / name[1:].rpartition(".tmp-")[0] for name in hidden}
+        states = [folder.state for folder in self.saved_checkpoints()]
+        for path in (self.recipe, self.log, self.vocab, self.model, *removed, *states):
+            remove_leftovers(path, locked=True)
+        remove_leftovers(ModelFiles(self.model).ctranslate2)  # a running `nmt export` may write this one
 
     def is_begun(self) -> bool:
         """Did a training begin here? An empty folder, or one with a lock only, is not a run."""
@@ -71,8 +82,11 @@ class RunFolder:
 
     def old_name(self) -> Path:
         """Where --force moves this run: RUN.old-1, or the next free number."""
-        path = self.path.resolve()
-        return next(name for number in count(1) if not (name := path.with_name(f"{path.name}.old-{number}")).exists())
+        return _free_name(f"{self.path.resolve()}.old")
+
+
+def _free_name(path: str) -> Path:
+    return next(name for number in count(1) if not (name := Path(f"{path}-{number}")).exists())
 
 
 class ModelFiles:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
-from nmt_cli.errors import NmtError
-from nmt_cli.files import replace_file
+from nmt_cli.files import new_file
 from nmt_cli.store.folders import RunFolder
-from nmt_cli.text.lines import read_lines
 
 
 @dataclass(frozen=True)
@@ -113,24 +111,47 @@ def to_table(entry: Entry) -> dict[str, Any]:
 def from_table(table: dict[str, Any]) -> Entry:
     """The entry of a JSON object. Raises KeyError or TypeError if the object has another kind or other fields."""
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    return _BY_NAME[fields.pop("kind")](**fields)
+    entry = _BY_NAME[fields.pop("kind")](**fields)
+    for name, types in _TYPES[type(entry)].items():
+        if not isinstance(getattr(entry, name), types):
+            raise TypeError(f"{name} has another type")
+    return entry
 
 
-def read_log(run: Path) -> list[Entry]:
-    """The entries of a run's log. A line that a kill cut short ends the log."""
+def _field_types(kind: type[Entry]) -> dict[str, tuple[type, ...]]:
+    """The types that each field of a kind may have. JSON does not tell 1.0 from 1."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "kind"}
+    types = {name: (tuple,) if get_origin(hint) is tuple else get_args(hint) or (hint,) for name, hint in hints.items()}
+    return {name: (*allowed, int) if float in allowed else allowed for name, allowed in types.items()}
+
+
+_TYPES = {kind: _field_types(kind) for kind in KINDS}
+
+
+def read_log(run: Path, on_damage: Callable[[str], None] | None = None) -> list[Entry]:
+    """The entries of a run's log. `on_damage` gets a sentence about lines that cannot be read, if there are any."""
     path = RunFolder(run).log
-    entries: list[Entry] = []
-    for number, line in enumerate(read_lines(path) if path.exists() else (), 1):
-        try:
-            table = json.loads(line)
-        except ValueError:
-            break
-        try:
-            entries.append(from_table(table))
-        except (AttributeError, KeyError, TypeError) as error:
-            hint = "docs/log.md lists the kinds and their fields; if another version of nmt wrote it, start a new run"
-            raise NmtError(f"{path}, line {number} is not an entry of a training log: {error}", hint) from None
-    return entries
+    lines = _read_lines(path)
+    damaged = [str(number) for number, (_, entry) in enumerate(lines, 1) if entry is None]
+    if damaged and on_damage:
+        listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3:,} more" if len(damaged) > 3 else "")
+        on_damage(f"line{'s' * (len(damaged) > 1)} {listed} of {path} cannot be read")
+    return [entry for _, entry in lines if entry is not None]
+
+
+def _read_lines(path: Path) -> list[tuple[bytes, Entry | None]]:
+    """All lines of a log, with their line ends. The entry of a line that cannot be read is None."""
+    if not path.exists():
+        return []
+    with path.open("rb") as stream:
+        return [(line, _parse(line)) for line in stream]
+
+
+def _parse(line: bytes) -> Entry | None:
+    try:
+        return from_table(json.loads(line.strip(b"\0").decode("utf-8")))  # a power cut can leave zeros
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def best_validation(log: Iterable[Entry]) -> Valid | None:
@@ -146,8 +167,13 @@ class LogWriter:
 
     def __init__(self, run: Path, step: int, board: Any = None) -> None:
         path = RunFolder(run).log
-        # A killed session wrote the lines after the last checkpoint. Their updates will be made again.
-        replace_file(path, "".join(self._line(entry) for entry in read_log(run) if entry.step <= step))
+        # A killed session wrote the lines after the last checkpoint. Their updates will be made again. A damaged line
+        # stays as it is, unless its end is missing: then it was the last line, and a kill or a power cut cut it short.
+        lines = [(line, entry) for line, entry in _read_lines(path) if entry or line.endswith(b"\n")]
+        with new_file(path) as stream:
+            for line, entry in lines:
+                if entry is None or entry.step <= step:
+                    stream.buffer.write(line.removesuffix(b"\n") + b"\n")
         self._stream, self._board = path.open("a", encoding="utf-8", newline="\n"), board
 
     @staticmethod

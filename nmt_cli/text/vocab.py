@@ -150,7 +150,15 @@ def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
     if made_with != data.normalize:
         problem = f"the vocabulary of {origin} was made with data.normalize = {made_with}, not {data.normalize}"
         raise NmtError(problem, f"add --set data.normalize={made_with}")
-    shutil.copytree(find_vocab(origin), folder)
+    copy_vocab_files(find_vocab(origin), folder)
+
+
+def copy_vocab_files(origin: Path, folder: Path) -> None:
+    """Copy a vocabulary folder. shutil.copytree would hide the cause of an error, such as a full disk."""
+    folder.mkdir(exist_ok=True)
+    for name in ("vocab.json", *(f"{side}.model" for side in ("joint", "source", "target"))):
+        if (origin / name).exists():
+            shutil.copyfile(origin / name, folder / name)
 
 
 def load_vocab(folder: Path) -> Vocab:

@@ -9,8 +9,8 @@ from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.checkpoint import State, without_paths
-from nmt_cli.store.folders import RunFolder, find_model
+from nmt_cli.store.checkpoint import State, find_damage, without_paths
+from nmt_cli.store.folders import CheckpointFolder, RunFolder, find_model
 from nmt_cli.text.vocab import load_vocab
 
 _LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}
@@ -54,6 +54,21 @@ def as_prepared(recipe: Recipe) -> Recipe:
             "leave the key out, or prepare the data again with it: nmt prepare ... --out NEW",
         )
     return replace(recipe, vocab=prepared)
+
+
+def last_good_checkpoint(run: RunFolder) -> tuple[CheckpointFolder | None, dict[CheckpointFolder, str]]:
+    """The checkpoint to continue from, and the later ones, which are damaged, with the reasons."""
+    damaged: dict[CheckpointFolder, str] = {}
+    for folder in reversed(run.saved_checkpoints()):
+        reason = find_damage(folder)
+        if not reason:
+            return folder, damaged
+        damaged[folder] = reason
+    if damaged:
+        restart = f"--from {run.model} --out NEW starts a new run with the best weights; " * run.model.exists()
+        reasons = "; ".join(damaged.values())
+        raise NmtError(f"no checkpoint of {run.path} is intact: {reasons}", f"{restart}--force starts this one again")
+    return None, damaged
 
 
 def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> None:

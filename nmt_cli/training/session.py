@@ -6,7 +6,6 @@ A session checks and reads everything, then it writes. An error therefore leaves
 from __future__ import annotations
 
 import ctypes
-import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -24,11 +23,12 @@ from nmt_cli.model.device import choose_device
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
-from nmt_cli.store.folders import RunFolder
+from nmt_cli.store.folders import CheckpointFolder, RunFolder
 from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
+from nmt_cli.text.vocab import copy_vocab_files
 from nmt_cli.training import distributed
 from nmt_cli.training.plan import Plan, as_begun, make_plan
-from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint
+from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint, last_good_checkpoint
 from nmt_cli.training.trainer import Trainer, Watch
 
 _OTHER = "another nmt train"
@@ -141,6 +141,7 @@ def _session(
     run = RunFolder(recipe.run_folder)
     log: LogWriter | None = None
     resume_step: int | None = None
+    damaged: dict[CheckpointFolder, str] = {}
     with ExitStack() as stack:
         # 1. Checks, before anything is written.
         if world.leader:
@@ -149,8 +150,8 @@ def _session(
             if start_from is not None and (force or not run.saved_checkpoints()):
                 check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(run.lock, _OTHER))
-            saved = [] if force else run.saved_checkpoints()
-            resume_step = saved[-1].step if saved else None
+            good, damaged = last_good_checkpoint(run) if not force else (None, {})
+            resume_step = good.step if good else None
         notes = list(plan.lines)
         resume_step = distributed.from_leader(resume_step, world)
         resume_from = None if resume_step is None else run.checkpoint(resume_step)
@@ -167,10 +168,15 @@ def _session(
                 stack.enter_context(exclusive(run.lock, _OTHER))  # the first lock file moved with the old run
             if world.store:
                 world.store.set("forced", "1")
+            for bad, reason in damaged.items():
+                aside = bad.path.rename(bad.damaged_name())
+                goes_on = f"training continues from step {resume_step}"
+                notes.append(f"a checkpoint is damaged: {reason}; it was renamed to {aside.name}, and {goes_on}")
             _write_run_files(run, trainer)
             step = trainer.state.step
             # purge_step hides the figures that a killed session wrote after the last checkpoint.
             board = make_board(str(run.tensorboard), purge_step=step + 1) if make_board else None
+            read_log(run.path, on_damage=notes.append)
             log = LogWriter(run.path, step, board)
             stack.callback(log.close)
 
@@ -180,15 +186,12 @@ def _session(
 
 
 def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
-    for path in run.half_written_checkpoints():
-        shutil.rmtree(path, ignore_errors=True)
-    best = run.checkpoint(trainer.state.best_step)
-    if best.path.exists():  # a killed session may have left the link as it was
-        checkpoint.link(run.best, best)
+    run.remove_leftovers()
+    checkpoint.set_links(run, trainer.state)  # a killed session may have left them as they were
     replace_file(run.recipe, tables_toml(recipe_tables(trainer.recipe, absolute=True)))
     if not trainer.resumed or not run.vocab.exists():
         with new_folder(run.vocab) as temporary:
-            shutil.copytree(trainer.recipe.prepared_folder / "vocab", temporary, dirs_exist_ok=True)
+            copy_vocab_files(trainer.recipe.prepared_folder / "vocab", temporary)
 
 
 def _summary_writer() -> Any:

@@ -197,6 +197,8 @@ class Trainer:
         reason = self.budget.reason_to_stop(self.stream.epochs) if self.resumed else ""
         if reason and self.state.finished:
             self.watch(self.start_entry())
+            for text in notes:
+                self.watch(Note(self.state.step, text))
             self.watch(AlreadyFinished(reason))
             return reason, 0
         self.log, self.state.finished = log, False
@@ -322,8 +324,6 @@ class Trainer:
         if entry.best:
             self.save_model(weights, entry)
         self.save()
-        if entry.best and self.world.leader:
-            checkpoint.link(self.run.best, self.run.checkpoint(state.step))
         state.last_validation_seconds = self.window_began = self.budget.seconds()
         state.validation_duration = state.last_validation_seconds - began
 
@@ -422,6 +422,7 @@ class Trainer:
         else:
             optimizers, moving_average = self.updater.optimizers, self.updater.moving_average
             checkpoint.save_checkpoint(self.run, self.model, optimizers, moving_average, self.state)
+        checkpoint.set_links(self.run, self.state)
         checkpoint.remove_old_checkpoints(self.run, self.state, self.keep)
 
     def emit(self, entry: Entry) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
 from nmt_cli.errors import NmtError
-from nmt_cli.store.checkpoint import State, load_state, remove_old_checkpoints, save_state, save_tensors
+from nmt_cli.store.checkpoint import (
+    State,
+    find_damage,
+    load_state,
+    remove_old_checkpoints,
+    save_checkpoint,
+    save_state,
+    save_tensors,
+    set_links,
+)
 from nmt_cli.store.folders import CheckpointFolder, RunFolder, run_of_model
 
 
@@ -46,7 +58,78 @@ def test_checkpoints_are_sorted_by_number(tmp_path):
     for name in ("step-100", "step-9", "step-x", ".step-20.tmp-1", "other"):
         (run.checkpoints / name).mkdir(parents=True)
     assert [folder.step for folder in run.saved_checkpoints()] == [9, 100]
-    assert [path.name for path in run.half_written_checkpoints()] == [".step-20.tmp-1"]
+
+
+LITTER = [
+    *(
+        ".recipe.toml.tmp-123",
+        ".log.jsonl.tmp-123",
+        ".vocab.tmp-123/",
+        ".model.tmp-123/",
+        "checkpoints/.step-20.tmp-123/",
+    ),
+    *("checkpoints/step-9/.state.json.tmp-123", f"model/.ctranslate2.tmp-{2**22 + 1}/"),
+]
+
+
+def test_leftovers_of_killed_sessions_are_removed_and_nothing_else_is(tmp_path):
+    run = RunFolder(tmp_path)
+    kept = ["model/x", ".model.tmp", ".other.tmp-123", ".vocab.tmp-x", "checkpoints/step-9/state.json"]
+    kept += [f"model/.ctranslate2.tmp-{os.getppid()}", "step-9.damaged-1/.state.json.tmp-123"]
+    for name in (*LITTER, *kept):
+        path = tmp_path / name / "inside" if name.endswith("/") else tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    run.remove_leftovers()
+    assert not any((tmp_path / name).exists() for name in LITTER)
+    assert all((tmp_path / name).exists() for name in kept)
+
+
+def test_a_model_folder_that_was_being_replaced_is_put_back(tmp_path):
+    (tmp_path / ".model.old").mkdir()
+    RunFolder(tmp_path).remove_leftovers()
+    assert (tmp_path / "model").is_dir() and not (tmp_path / ".model.old").exists()
+
+
+def saved_checkpoint(run: RunFolder, step: int) -> CheckpointFolder:
+    save_checkpoint(run, torch.nn.Linear(2, 2), [], {"x": torch.zeros(3)}, State(step=step))
+    return run.checkpoint(step)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("state.json", lambda path: path.write_text("{"), "cannot be read"),
+        ("state.json", lambda path: path.write_bytes(b"\0" * 100), "cannot be read"),
+        ("state.json", lambda path: path.write_text(path.read_text().replace("20", "10")), "belongs to step 10"),
+        ("state.json", Path.unlink, "cannot be read"),
+        ("model.safetensors", cut, "cannot be read"),
+        ("model.safetensors", lambda path: path.write_bytes(b""), "cannot be read"),
+        ("model.safetensors", Path.unlink, "is missing"),
+        ("optimizer.safetensors", cut, "cannot be read"),
+        ("averaged.safetensors", cut, "cannot be read"),
+    ],
+)
+def test_damage_of_a_checkpoint_is_found_and_named(tmp_path, name, damage, reason):
+    folder = saved_checkpoint(RunFolder(tmp_path), 20)
+    assert find_damage(folder) == ""
+    damage(folder.path / name)
+    assert name in find_damage(folder) and reason in find_damage(folder)
+
+
+def test_links_point_at_checkpoints_or_are_not_there(tmp_path):
+    run = RunFolder(tmp_path)
+    saved_checkpoint(run, 20)
+    for link in (run.best, run.last):
+        link.symlink_to("step-30")
+        link.with_name(f".{link.name}.tmp").symlink_to("step-30")
+    set_links(run, State(step=20, best_step=10))
+    assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["last", "step-20"]
+    assert run.last.resolve() == run.checkpoint(20).path
 
 
 def test_a_model_in_a_run_knows_the_run_and_a_copy_does_not(tmp_path):

@@ -12,7 +12,6 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from nmt_cli.errors import NmtError
 from nmt_cli.store.log import (
     KINDS,
     Average,
@@ -93,12 +92,60 @@ def test_a_run_without_a_log_has_no_entries(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ['{"kind": "nonsense", "step": 1}', '{"kind": "end", "step": 1}', '{"kind": "note", "step": 1, "x": 2}', "[1]"],
+    [
+        b'{"kind": "nonsense", "step": 1}',
+        b'{"kind": "end", "step": 1}',
+        b'{"kind": "note", "step": 1, "x": 2}',
+        b'{"kind": "note", "step": "1", "text": ""}',
+        b'{"kind": ["note"], "step": 1, "text": ""}',
+        b"[1]",
+        b"[" * 100_000,
+        b'{"kind": "note", "step": 1' + b"0" * 10_000 + b', "text": ""}',
+        b'{"kind": "note", "step": 1, "text": "\xff"}',
+        b'{"kind": "no\0e", "step": 1, "text": ""}',
+        b"",
+        b"\0" * 4096,
+    ],
 )
-def test_a_line_of_another_format_is_named(tmp_path, line):
-    (tmp_path / "log.jsonl").write_text(json.dumps(to_table(ENTRIES[3])) + "\n" + line + "\n")
-    with pytest.raises(NmtError, match=r"log\.jsonl, line 2 is not an entry"):
-        read_log(tmp_path)
+def test_a_damaged_line_is_named_and_stays_and_takes_no_other_line_with_it(tmp_path, line):
+    path = tmp_path / "log.jsonl"
+    whole = [json.dumps(to_table(entry)).encode() for entry in ENTRIES]
+    damaged = b"\n".join([*whole[:2], line, *whole[2:], b""])
+    path.write_bytes(damaged)
+    messages: list[str] = []
+    assert read_log(tmp_path, on_damage=messages.append) == ENTRIES
+    assert messages == [f"line 3 of {path} cannot be read"]
+    LogWriter(tmp_path, 10).close()
+    assert path.read_bytes() == damaged
+    LogWriter(tmp_path, 5).close()
+    assert path.read_bytes() == b"\n".join([*whole[:2], line, whole[2], b""])
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"kind": "tra', b'{"kind": "tra\0\0\0', b"\xff"])
+def test_a_log_whose_end_a_power_cut_has_damaged_is_continued(tmp_path, tail):
+    path = tmp_path / "log.jsonl"
+    whole = "".join(json.dumps(to_table(entry)) + "\n" for entry in ENTRIES).encode()
+    path.write_bytes(whole + tail)
+    messages: list[str] = []
+    assert read_log(tmp_path, on_damage=messages.append) == ENTRIES
+    assert messages == [f"line 7 of {path} cannot be read"]
+    log = LogWriter(tmp_path, 10)
+    log.write(ENTRIES[3])
+    log.close()
+    assert path.read_bytes().startswith(whole) and read_log(tmp_path) == [*ENTRIES, ENTRIES[3]]
+
+
+def test_zeros_before_a_line_do_not_hide_it(tmp_path):
+    """A power cut left zeros, and an older version of nmt wrote on behind them."""
+    (tmp_path / "log.jsonl").write_bytes(b"\0" * 100 + json.dumps(to_table(ENTRIES[3])).encode() + b"\n")
+    assert read_log(tmp_path) == [ENTRIES[3]]
+
+
+def test_many_damaged_lines_are_counted(tmp_path):
+    (tmp_path / "log.jsonl").write_bytes(b"x\n" * 1003)
+    messages: list[str] = []
+    read_log(tmp_path, on_damage=messages.append)
+    assert messages == [f"lines 1, 2, 3 and 1,000 more of {tmp_path / 'log.jsonl'} cannot be read"]
 
 
 def test_the_best_validation_is_the_last_that_was_the_best_of_its_time():

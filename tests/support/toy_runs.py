@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from nmt_cli.files import sha256_of
 from nmt_cli.store.folders import RunFolder
-from nmt_cli.store.log import read_log
+from nmt_cli.store.log import Note, read_log
 
 RECIPE = """
 [data]
@@ -56,6 +57,11 @@ def weights_hash(run: Path) -> str:
 def losses(run: Path, kind: str) -> list[tuple[int, float]]:
     """Step and loss of the log entries of this kind."""
     return [(entry.step, entry.loss) for entry in read_log(run) if entry.kind == kind]
+
+
+def notes(events: Iterable[object]) -> list[str]:
+    """The notes among the events of a training."""
+    return [event.text for event in events if isinstance(event, Note)]
 
 
 def assert_same_weights(one: dict, two: dict, tolerance: float) -> None:

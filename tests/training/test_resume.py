@@ -8,12 +8,12 @@ import signal
 
 import pytest
 from support.checks import assert_user_error, wait_until
-from support.toy_runs import TWO_PROCESSES, losses, sets, steps_saved, weights_hash
+from support.toy_runs import TWO_PROCESSES, losses, notes, sets, steps_saved, weights_hash
 
 from nmt_cli.files import sha256_of
 from nmt_cli.scoring.metrics import Scores
 from nmt_cli.store.checkpoint import load_state
-from nmt_cli.store.folders import RunFolder
+from nmt_cli.store.folders import CheckpointFolder, RunFolder
 from nmt_cli.store.log import read_log
 from nmt_cli.training.validation import Validation
 
@@ -93,6 +93,75 @@ def test_log_lines_after_the_last_checkpoint_are_removed(nmt, toy, tmp_path):
     assert nmt("train", toy, *sets("train.steps=20")).code == 0
     assert [step for step, _ in losses(run, "train")] == [5, 10, 15, 20]
     assert losses(run, "train")[2][1] != 1.0
+
+
+def test_a_damaged_log_is_noted_and_deletes_nothing(train_toy):
+    """What is kept is known from state.json of the last checkpoint."""
+    run = RunFolder(train_toy("train.steps=20", "train.keep=2")[0].run)
+    first, second, *others = run.log.read_bytes().splitlines(keepends=True)
+    run.log.write_bytes(first + b"\xff" + second[1:] + b"".join(others) + b"\0" * 100)
+    _, events = train_toy("train.steps=30", "train.keep=2")
+    assert f"lines 2, {len(others) + 3} of {run.log} cannot be read" in notes(events)
+    assert run.log.read_bytes().startswith(first + b"\xff" + second[1:] + b"".join(others) + b'{"kind": "start"')
+    assert set(steps_saved(run.path)) >= {20, 30}
+
+
+def damage_state(folder: CheckpointFolder) -> None:
+    folder.state.write_bytes(folder.state.read_bytes()[:100])
+
+
+def damage_weights(folder: CheckpointFolder) -> None:
+    folder.weights.write_bytes(folder.weights.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [damage_state, damage_weights])
+def test_a_run_whose_last_checkpoints_are_damaged_goes_on_from_the_last_good_one(nmt, toy, tmp_path, damage):
+    whole, damaged = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "damaged")
+    assert nmt("train", toy, "--out", whole.path).code == 0
+    shutil.copytree(whole.path, damaged.path, symlinks=True)
+    assert steps_saved(damaged.path)[-3:] == [20, 30, 40]
+    damage(damaged.checkpoint(40))
+    damage(damaged.checkpoint(30))
+    (damaged.checkpoints / "step-40.damaged-1").mkdir()
+    result = nmt("train", toy, "--out", damaged.path)
+    assert result.code == 0 and "continuing from step 20" in result.err
+    said = " ".join(result.err.split())
+    for name in ("step-30.damaged-1", "step-40.damaged-2"):
+        assert f"it was renamed to {name}, and training continues from step 20" in said
+        assert (damaged.checkpoints / name / "model.safetensors").exists()
+    assert damaged.last.resolve().name == "step-40" and damaged.best.exists()
+    assert_same_run(whole, damaged)
+
+
+def test_a_run_without_an_intact_checkpoint_is_left_as_it_is(nmt, toy, tmp_path):
+    assert nmt("train", toy, *sets("train.steps=20")).code == 0
+    run = RunFolder(tmp_path / "runs/toy")
+    for folder in run.saved_checkpoints():
+        damage_weights(folder)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    result = nmt("train", toy, *sets("train.steps=30"))
+    assert_user_error(result, "no checkpoint of", "is intact", "step-20/model.safetensors cannot be read")
+    assert "--from" in result.err and "runs/toy/model --out NEW" in " ".join(result.err.split())
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    assert nmt("train", toy, "--from", run.model, "--out", "new", *sets("train.steps=5")).code == 0
+
+
+def test_links_and_leftovers_of_a_killed_session_are_put_right(train_toy):
+    run = RunFolder(train_toy("train.steps=20")[0].run)
+    best = run.best.resolve().name
+    for link in (run.best, run.last):
+        link.unlink()
+        link.symlink_to("step-5")
+    left = [
+        run.path / ".recipe.toml.tmp-123",
+        run.checkpoints / ".last.tmp",
+        run.checkpoint(20).path / ".state.json.tmp-1",
+    ]
+    for path in left:
+        path.write_text("x")
+    train_toy("train.steps=20")
+    assert (run.best.resolve().name, run.last.resolve().name) == (best, "step-20")
+    assert not any(path.exists() for path in left)
 
 
 def test_a_run_that_was_killed_after_its_last_checkpoint_is_finished(nmt, toy, tmp_path):
