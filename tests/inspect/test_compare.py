@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
 from support.checks import assert_user_error, on_terminal
@@ -18,8 +19,10 @@ from nmt_cli.store.log import End, Entry, Start, Train, Valid, to_table
 
 
 def entry(kind: type[Entry], **known: object) -> Entry:
-    """An entry of a log with some figures. The others are null."""
-    return kind(**{**dict.fromkeys(field.name for field in fields(kind)), **known})
+    """An entry of a log with some figures. The others are null, 0 or empty."""
+    types = get_type_hints(kind)
+    others = {field.name: None if get_args(types[field.name]) else types[field.name]() for field in fields(kind)}
+    return kind(**{**others, **known})
 
 
 @pytest.fixture
@@ -119,6 +122,15 @@ def test_killed_run_is_not_finished(nmt, run, tmp_path):
     log = tmp_path / "runs/b/log.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     assert rows_of(nmt("compare", "runs/a", "runs/b").text)["stopped"] == ["2 minutes", "not finished"]
+
+
+def test_damaged_lines_of_a_log_are_named(nmt, run, tmp_path):
+    run("runs/a", [10])
+    run("runs/b", [10])
+    log = tmp_path / "runs/b/log.jsonl"
+    log.write_text(log.read_text().replace("2.0", "2.x"))
+    result = nmt("compare", "runs/a", "runs/b")
+    assert result.code == 0 and result.err.startswith("warning: line 2 of runs/b/log.jsonl cannot be read\n")
 
 
 def test_paths_are_shown_without_their_common_folder(nmt, run):
