@@ -113,6 +113,10 @@ def run_and_exit() -> None:
     from nmt_cli.cli import main
 
     code = 1
+    if "NMT_TEST_FAULT" in os.environ:
+        import faults
+
+        faults.install(os.environ["NMT_TEST_FAULT"])
     try:
         main()
     except SystemExit as leaving:
