@@ -22,7 +22,7 @@ from support.toy_runs import RECIPE
 from nmt_cli.errors import NmtError
 from nmt_cli.files import new_folder, replace_file, sha256_of
 from nmt_cli.recipe.load import load_recipe
-from nmt_cli.store.checkpoint import State, find_damage, save_checkpoint, save_model
+from nmt_cli.store.checkpoint import State, damage_of, save_checkpoint, save_model
 from nmt_cli.store.folders import RunFolder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -93,7 +93,7 @@ def test_after_a_fault_the_old_or_the_new_is_there_and_the_next_writer_cleans_up
         shutil.copytree(old, place)
         fails(write, place, Faults(kind, number))
         for checkpoint in RunFolder(place).saved_checkpoints():
-            assert find_damage(checkpoint) == ""
+            assert damage_of(checkpoint) == ""
         if kind != "kill":
             # A folder that could not be removed stays under a hidden name.
             shown = {name: digest for name, digest in content(place).items() if not name.startswith(".")}

@@ -108,7 +108,7 @@ def load_state(folder: CheckpointFolder) -> State:
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None
 
 
-def find_damage(folder: CheckpointFolder) -> str:
+def damage_of(folder: CheckpointFolder) -> str:
     """The reason why training cannot continue from a checkpoint; empty if it can."""
     try:
         if (step := load_state(folder).step) != folder.step:

@@ -72,9 +72,10 @@ class RunFolder:
         hidden = [path.name for path in self.checkpoints.glob(f".{_STEP}*.tmp-*")]
         removed = {self.checkpoints / name[1:].rpartition(".tmp-")[0] for name in hidden}
         states = [folder.state for folder in self.saved_checkpoints()]
-        for path in (self.recipe, self.log, self.vocab, self.model, *removed, *states):
+        model = ModelFiles(self.model)
+        for path in (self.recipe, self.log, self.vocab, self.model, model.quality, model.about, *removed, *states):
             remove_leftovers(path, locked=True)
-        remove_leftovers(ModelFiles(self.model).ctranslate2)  # a running `nmt export` may write this one
+        remove_leftovers(model.ctranslate2)  # a running `nmt export` may write this one
 
     def is_begun(self) -> bool:
         """Did a training begin here? An empty folder, or one with a lock only, is not a run."""

@@ -9,7 +9,7 @@ from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json
 from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
-from nmt_cli.store.checkpoint import State, find_damage, without_paths
+from nmt_cli.store.checkpoint import State, damage_of, without_paths
 from nmt_cli.store.folders import CheckpointFolder, RunFolder, find_model
 from nmt_cli.text.vocab import load_vocab
 
@@ -60,7 +60,7 @@ def last_good_checkpoint(run: RunFolder) -> tuple[CheckpointFolder | None, dict[
     """The checkpoint to continue from, and the later ones, which are damaged, with the reasons."""
     damaged: dict[CheckpointFolder, str] = {}
     for folder in reversed(run.saved_checkpoints()):
-        reason = find_damage(folder)
+        reason = damage_of(folder)
         if not reason:
             return folder, damaged
         damaged[folder] = reason

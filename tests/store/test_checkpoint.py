@@ -11,7 +11,7 @@ import torch
 from nmt_cli.errors import NmtError
 from nmt_cli.store.checkpoint import (
     State,
-    find_damage,
+    damage_of,
     load_state,
     remove_old_checkpoints,
     save_checkpoint,
@@ -68,7 +68,7 @@ LITTER = [
         ".model.tmp-123/",
         "checkpoints/.step-20.tmp-123/",
     ),
-    *("checkpoints/step-9/.state.json.tmp-123", f"model/.ctranslate2.tmp-{2**22 + 1}/"),
+    *("checkpoints/step-9/.state.json.tmp-123", f"model/.ctranslate2.tmp-{2**22 + 1}/", "model/.quality.json.tmp-123"),
 ]
 
 
@@ -116,9 +116,9 @@ def cut(path: Path) -> None:
 )
 def test_damage_of_a_checkpoint_is_found_and_named(tmp_path, name, damage, reason):
     folder = saved_checkpoint(RunFolder(tmp_path), 20)
-    assert find_damage(folder) == ""
+    assert damage_of(folder) == ""
     damage(folder.path / name)
-    assert name in find_damage(folder) and reason in find_damage(folder)
+    assert name in damage_of(folder) and reason in damage_of(folder)
 
 
 def test_links_point_at_checkpoints_or_are_not_there(tmp_path):

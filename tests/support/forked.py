@@ -117,6 +117,10 @@ def run_and_exit() -> None:
         import faults
 
         faults.install(os.environ["NMT_TEST_FAULT"])
+    if "NMT_TEST_AUDIT" in os.environ:
+        import audit
+
+        audit.install(os.environ["NMT_TEST_AUDIT"])
     try:
         main()
     except SystemExit as leaving:

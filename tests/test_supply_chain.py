@@ -1,0 +1,81 @@
+"""nmt loads no pickle and opens no connection, neither when it is imported nor when its commands run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import audit
+from support.tiny_run import write_run
+from support.toy_corpus import corpus
+from support.toy_runs import RECIPE, TWO_PROCESSES, sets
+
+
+def test_importing_all_modules_opens_no_socket_and_loads_no_pickle(tmp_path):
+    record = tmp_path / "events"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, audit.__file__, record], env=environment, check=True)
+    assert audit.events(record) == []
+
+
+def test_a_connection_and_a_pickle_would_be_recorded(tmp_path):
+    code = f"""import pickle, socket, sys
+sys.path.insert(0, {str(Path(audit.__file__).parent)!r})
+import audit
+audit.install({str(tmp_path / "events")!r})
+socket.socket().close()
+pickle.loads(pickle.dumps(audit.install))"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    names = [event for event, *_ in audit.events(tmp_path / "events")]
+    assert names == ["socket.__new__", "pickle.find_class"]
+
+
+@pytest.fixture(scope="module")
+def place(prepared, tmp_path_factory) -> Path:
+    """Text, prepared data, a recipe and a small model."""
+    place = tmp_path_factory.mktemp("offline")
+    write_run(place)
+    for name, text in zip(("a.en", "a.de"), corpus(50, 1000), strict=True):
+        (place / name).write_text(text)
+    recipe = RECIPE.replace("../", f"{prepared}/").replace("steps = 40", "steps = 2")
+    (place / "x.toml").write_text(recipe)
+    return place
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["prepare", "--source", "a.en", "--target", "a.de", "--vocab-size", "60", "--out", "data"],
+        ["train", "x.toml", "--out", "new"],
+        ["translate", "run", "a.en", "--engine", "torch"],
+        ["export", "run", "--to", "hf", "--out", "hf"],
+        ["export", "run", "--to", "ctranslate2", "--out", "ct2"],
+        ["inspect", "run", "I like the green cat."],
+        ["score", "a.en", "--ref", "a.de"],
+    ],
+    ids=lambda command: " ".join(command[:1] + command[3:4]),
+)
+def test_commands_open_no_socket_and_load_no_pickle(forked, place, tmp_path, command):
+    assert events_of(forked, place, tmp_path, command) == []
+
+
+def test_processes_that_train_together_use_no_socket_of_python(forked, place, tmp_path):
+    """They are started by multiprocessing, and gloo connects them over the loopback interface."""
+    command = ["train", "x.toml", "--out", "two", *TWO_PROCESSES, *sets("train.steps=1")]
+    names = {event for event, *_ in events_of(forked, place, tmp_path, command)}
+    assert not {name for name in names if not name.startswith("pickle.")}
+
+
+def events_of(forked, place: Path, tmp_path: Path, command: list[str]) -> list[list[str]]:
+    if forked is None:
+        pytest.skip("no fork on this system")
+    streams = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
+    for stream in streams:
+        stream.touch()
+    record = tmp_path / "events"
+    code = forked.run(command, place, {**os.environ, "NMT_TEST_AUDIT": str(record)}, streams, timeout=600)
+    assert code == 0, streams[2].read_text()
+    return audit.events(record)
