@@ -130,7 +130,7 @@ CASES = {
     "translate --out": Case(("translate", "tiny/run", "x/x.toml", "--out", "out.txt", "--force"), ("out.txt",)),
     "export to hf": Case(("export", "tiny/run", "--to", "hf", "--out", "out"), ("out/**/*",)),
     "export to ctranslate2": Case(("export", "tiny/run", "--to", "ctranslate2", "--out", "out"), ("out/**/*",)),
-    "demo": Case(("demo", "--out", "out"), ("out/**/*",)),
+    "demo": Case(("demo", "out"), ("out/**/*",)),
 }
 
 
