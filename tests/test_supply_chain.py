@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from support import audit
 from support.tiny_run import write_run
 from support.toy_corpus import corpus
 from support.toy_runs import RECIPE, TWO_PROCESSES, sets
+
+import nmt_cli
 
 
 def test_importing_all_modules_opens_no_socket_and_loads_no_pickle(tmp_path):
@@ -31,6 +34,15 @@ pickle.loads(pickle.dumps(audit.install))"""
     subprocess.run([sys.executable, "-c", code], check=True)
     names = [event for event, *_ in audit.events(tmp_path / "events")]
     assert names == ["socket.__new__", "pickle.find_class"]
+
+
+def test_no_module_reads_pickles_or_runs_text_as_code():
+    """multiprocessing pickles what nmt sends to its own worker processes. No file is read that way."""
+    forbidden = {"pickle.load", "pickle.loads", "torch.load", "marshal.load", "marshal.loads", "eval", "exec"}
+    for path in Path(nmt_cli.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in forbidden, f"{path}, line {node.lineno}"
 
 
 @pytest.fixture(scope="module")

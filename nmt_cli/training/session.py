@@ -161,6 +161,7 @@ def _session(
         if world.leader:
             make_board = _summary_writer() if recipe.train.tensorboard else None
             if force and run.is_begun():
+                run.remove_leftovers()
                 folder, old = run.path.resolve(), run.old_name()
                 folder.rename(old)
                 folder.mkdir()
