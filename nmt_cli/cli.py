@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmt_cli import __version__
-from nmt_cli.commands import compare, demo, export, inspect, ladder, prepare, recipes, score, train, translate
+from nmt_cli.commands import compare, demo, export, inspect, ladder, prepare, recipes, score, train, translate, verify
 from nmt_cli.errors import NmtError
 
 
@@ -71,7 +71,7 @@ app = typer.Typer(
 )
 for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
     app.command(command.__name__, cls=_Command)(command)
-for more in (compare.compare, recipes.recipes, demo.demo, export.export, ladder.ladder):
+for more in (compare.compare, recipes.recipes, demo.demo, export.export, ladder.ladder, verify.verify):
     app.command(more.__name__, cls=_Command, rich_help_panel="More commands")(more)
 
 

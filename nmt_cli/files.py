@@ -1,4 +1,8 @@
-"""Write files and folders atomically: a killed process leaves the old version or the new version, never a mix."""
+"""Write files and folders atomically: a killed process leaves the old version or the new version, never a mix.
+
+A folder that nmt writes has a record: a JSON file with the checksum of every file of the folder and of itself. Readers
+compare the checksums, so a damaged file is an error and never a wrong result (docs/reliability.md).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from nmt_cli.errors import NmtError
+
+_BLOCK = 1 << 20
 
 
 def check_overwrite(
@@ -163,23 +169,111 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def sha256_of(path: Path) -> str:
+def check_regular(path: Path) -> None:
+    """Refuse a device, a pipe or a folder in place of a file: reading it could last forever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise NmtError(f"{path} is not a regular file", "put the file there that nmt wrote")
+
+
+def read_small(path: Path, most_megabytes: int = 256) -> bytes:
+    """The content of a small file that nmt keeps in memory as a whole."""
+    check_regular(path)
+    if path.stat().st_size > most_megabytes << 20:
+        raise NmtError(f"{path} has more than {most_megabytes} MB, so it is not what it should be", "check the file")
+    return path.read_bytes()
+
+
+def sha256_of(path: Path, show: Callable[[int], None] | None = None) -> str:
+    """The checksum of a file. `show` gets the number of bytes of each block that was read."""
+    check_regular(path)
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for data in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(data)
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+            if show:
+                show(len(block))
     return digest.hexdigest()
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """The checksum of every file in a folder and its subfolders, by the path inside the folder."""
+    return {
+        path.relative_to(folder).as_posix(): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def find_damage(
+    folder: Path, files: Mapping[str, str], show: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, str]]:
+    """For each file of `files`, its name and its problem: "is missing", "is damaged" or "" if it is as written."""
+    for name, expected in files.items():
+        try:
+            problem = "" if sha256_of(folder / name, show) == expected else "is damaged: its content has changed"
+        except (FileNotFoundError, NotADirectoryError):
+            problem = "is missing"
+        except NmtError:
+            problem = "is not a regular file"
+        except PermissionError:
+            raise
+        except OSError as error:  # a disk that cannot read its own blocks
+            problem = f"cannot be read: {error.strerror}"
+        yield name, problem
+
+
+def check_files(folder: Path, files: Mapping[str, str], hint: str, show: Callable[[int], None] | None = None) -> None:
+    """Raise an error that names the first file of `files` that is missing or damaged."""
+    for name, problem in find_damage(folder, files, show):
+        if problem:
+            raise NmtError(f"{folder / name} {problem}", hint)
+
+
+def write_record(path: Path, table: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
+    """Write the JSON file that describes its folder. It also has the checksums of all files, and its own.
+
+    `files` has the checksums if they are known already. None: they are computed.
+    """
+    if files is None:
+        files = {name: digest for name, digest in checksums(path.parent).items() if name != path.name}
+    text = json.dumps({**table, "files": files, "checksum": ""}, indent=1, ensure_ascii=False) + "\n"
+    before, key, after = text.rpartition('"checksum": "')
+    replace_file(path, before + key + hashlib.sha256(text.encode()).hexdigest() + after)
+
+
+def add_to_record(path: Path, name: str) -> None:
+    """Add the checksum of a file that was written after the record of its folder, unless the record has it already."""
+    table = read_record(path, "the record")
+    files = table.pop("files", {})
+    if files and name not in files:  # a folder of an older version stays without checksums
+        write_record(path, table, {**files, name: sha256_of(path.parent / name)})
+
+
+def read_record(path: Path, owner: str, verify: bool = True) -> dict[str, Any]:
+    """Read the JSON file of write_record, without its own checksum. Older versions of nmt wrote no checksums."""
+    text, table = _read_json(path, owner)
+    own, files = table.pop("checksum", None), table.get("files", {})
+    intact = own is None or hashlib.sha256(text.replace(str(own), "").encode()).hexdigest() == own
+    intact = intact and isinstance(files, dict) and all(isinstance(digest, str) for digest in files.values())
+    if verify and not intact:
+        raise NmtError(f"{path} is damaged: its content has changed", f"nmt verify {path.parent} says what can be done")
+    return table
 
 
 def read_json(path: Path, owner: str) -> dict[str, Any]:
     """Read a JSON file that nmt wrote. `owner` is for the error message: "the model's" file cannot be read."""
+    return _read_json(path, owner)[1]
+
+
+def _read_json(path: Path, owner: str) -> tuple[str, dict[str, Any]]:
     hint = "the file is damaged, or was not written by nmt"
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = read_small(path).decode()
+        value = json.loads(text)
     except PermissionError:
         raise
+    except RecursionError:
+        raise NmtError(f"{owner} {path} cannot be read: it is nested too deeply", hint) from None
     except (ValueError, OSError) as error:
         raise NmtError(f"{owner} {path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):
         raise NmtError(f"{owner} {path} is not a table", hint)
-    return value
+    return text, value

@@ -115,6 +115,7 @@ def translate(
     batch_tokens: Annotated[
         int, _engine(min=0, metavar="N", help="Source pieces translated together. 0: a number that is fast.")
     ] = 0,
+    verify: Annotated[bool, _engine(help="Compare the checksums of the model's files before they are used.")] = True,
     stats: Annotated[bool, _engine("--stats", help="Print speed, start-up time and memory to stderr.")] = False,
     force: Force = False,
 ) -> None:
@@ -143,7 +144,9 @@ def translate(
     check_command(form, score_only, target, options, prefix_file, files)
     rows = read_rows(files, prefix_file or target, score_only and target is None, shard)
     render = renderer(form, align, tokens, score_only)
-    translator = load(model, engine=engine, device=device, type=type, workers=workers, ensemble=ensemble or ())
+    translator = load(
+        model, engine=engine, device=device, type=type, workers=workers, ensemble=ensemble or (), verify=verify
+    )
     with open_output(out, force) as stream, translator:
         translations = translator.run(rows, options, score_only)
         if STDIN in (files or [STDIN]) and sys.stdin.isatty():

@@ -86,7 +86,7 @@ class ParallelData:
         self.target = Shard(folder, f"{split}.target", sizes[1])
         if len(self.source) != len(self.target):
             message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
-            raise NmtError(message, "prepare the data again")
+            raise NmtError(message, "prepare the data again with --force")
         self.max_length, self.augmenter = max_length, augmenter
         self.samplers = [
             SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)

@@ -36,7 +36,7 @@ from nmt_cli.data.check import Checked, check_corpora, find_warnings
 from nmt_cli.data.report import Example, Report, Split, report_text
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, new_folder, read_json, sha256_of
+from nmt_cli.files import check_overwrite, checksums, find_damage, new_folder, read_record, write_record
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
@@ -116,10 +116,15 @@ def prepare(
         checked = {split: check_corpora(split, given, data, Path(spool), show) for split, given in corpora}
         fingerprint = _fingerprint(recipe, checked)
         meta_file = folder / "meta.json"
-        old = read_json(meta_file, "the prepared data's") if meta_file.is_file() and not force else {}
+        old = read_record(meta_file, "the prepared data's") if meta_file.is_file() and not force else {}
+        note = " with other content or settings"
         if old.get("fingerprint") == fingerprint:
-            return None
-        check_overwrite(folder, force, _foreign_names(folder), note=" with other content or settings")
+            problems = (
+                f", but {name} {problem}" for name, problem in find_damage(folder, old.get("files", {})) if problem
+            )
+            if not (note := next(problems, "")):
+                return None
+        check_overwrite(folder, force, _foreign_names(folder), note=note)
         if on_warning:
             for warning in find_warnings(checked, data):
                 on_warning(warning)
@@ -137,9 +142,8 @@ def prepare(
                     split: [{"corpus": str(c.given), "lines": c.lines, "sha256": c.sha256} for c in corpora]
                     for split, corpora in checked.items()
                 },
-                "files": {str(path.relative_to(temporary)): sha256_of(path) for path in sorted(temporary.rglob("*.*"))},
             }
-            write_text(temporary / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
+            write_record(temporary / "meta.json", meta)
     return report
 
 
@@ -228,7 +232,7 @@ def _fingerprint(recipe: Recipe, corpora: Checked) -> str:
     content = {split: [corpus.sha256 for corpus in checked] for split, checked in corpora.items()}
     vocab = tables["vocab"]
     if recipe.vocab.reuse is not None:
-        vocab = {path.name: sha256_of(path) for path in sorted(find_vocab(recipe.vocab.reuse).iterdir())}
+        vocab = checksums(find_vocab(recipe.vocab.reuse))
     everything = [FORMAT, settings, vocab, content]
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.errors import NmtError
+from nmt_cli.files import check_regular
 from nmt_cli.text.vocab import UNK
 
 _LONGEST_COUNTED = 1000  # the histogram counts longer sentences as sentences of this length
@@ -56,10 +57,13 @@ class Shard:
             self.offsets = _map(folder / f"{name}.offsets", np.dtype("<u8"))
             self.ids = _map(folder / f"{name}.ids", ids_type(vocab_size))
         except FileNotFoundError as error:
-            raise NmtError(f"there is no file {error.filename}", "prepare the data again") from None
-        if not len(self.offsets) or self.offsets[-1] != len(self.ids):
+            raise NmtError(f"there is no file {error.filename}", "prepare the data again with --force") from None
+        if not len(self.offsets) or self.offsets[0] or self.offsets[-1] != len(self.ids):
             message = f"{folder / name}.ids and .offsets do not match: the files are damaged"
-            raise NmtError(message, "prepare the data again")
+            raise NmtError(message, "prepare the data again with --force")
+        if (self.offsets[1:] < self.offsets[:-1]).any():
+            message = f"{folder / name}.offsets is damaged: a sentence ends before it begins"
+            raise NmtError(message, "prepare the data again with --force")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -73,6 +77,11 @@ class Shard:
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
+    check_regular(path)
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        message = f"{path} is damaged: {size:,} bytes are not a whole number of {dtype.itemsize}-byte numbers"
+        raise NmtError(message, "prepare the data again with --force")
+    if size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.memmap(path, dtype=dtype, mode="r")

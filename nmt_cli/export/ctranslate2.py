@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmt_cli import __version__
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder
+from nmt_cli.files import new_folder, write_record
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.store.checkpoint import Trained
+from nmt_cli.store.folders import ModelFiles, made_from
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
 
@@ -72,6 +74,8 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.optimize(quantization=quantization)
     with new_folder(folder) as temporary:
         spec.save(str(temporary))
+        about = {"nmt": __version__, "format": "ctranslate2", "model": made_from(trained.about)}
+        write_record(ModelFiles(temporary).about, about)
 
 
 def _linear(spec: Any, layer: nn.Linear) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from nmt_cli import __version__
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder
+from nmt_cli.files import new_folder, write_record
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.store.checkpoint import Trained, save_tensors
+from nmt_cli.store.folders import ModelFiles, made_from
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, pieces_of
 
@@ -92,6 +94,8 @@ def to_hf(trained: Trained, folder: Path) -> None:
             write_text(temporary / name, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
         for side, processor in sides.items():
             (temporary / f"{side}.spm").write_bytes(processor.serialized_model_proto())
+        about = {"nmt": __version__, "format": "hf", "model": made_from(trained.about)}
+        write_record(ModelFiles(temporary).about, about)
 
 
 def _tensors(model: Transformer, config: recipe.Transformer, order: Tensor) -> Iterator[tuple[str, Tensor]]:

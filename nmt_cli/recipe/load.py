@@ -6,7 +6,6 @@ recipe/schema.py declares the keys. docs/architecture.md says why no library bui
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from nmt_cli.errors import NmtError, raise_if_denied
+from nmt_cli.files import read_small
 from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
 
 if sys.version_info >= (3, 11):
@@ -23,6 +23,8 @@ else:
     import tomli as tomllib
 
 _SET = Path("--set")
+_MOST_DOTS = 10_000  # in a line; the time that tomllib needs for a dotted key grows with the square of its length
+_DEEPEST = 3  # tables inside tables; no key is deeper
 _CORPORA = ("data.train", "data.valid", "data.test")
 # A recipe or a command line that names its own training files takes none of these keys from another recipe.
 _BELONG_TO_TRAINING_FILES = {*_CORPORA, "data.folder", "data.prepared", "train.out"}
@@ -142,6 +144,8 @@ def parse_overrides(settings: Sequence[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text  # in --set model.norm=pre, the string has no quotes
+        except (ValueError, RecursionError):  # a number of thousands of digits, or a thousand brackets
+            raise NmtError(f"the value of --set {key} is too long or nested too deeply", "check the value") from None
         overrides.update(_flat({key: value}, ""))
     return overrides
 
@@ -178,7 +182,12 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
     if path.resolve() in seen:
         raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = read_small(path, most_megabytes=1).decode("utf-8-sig")
+        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise RecursionError
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise NmtError(f"{path} is nested too deeply", "a recipe has tables in tables, no deeper") from None
     except ValueError as error:
         if path.suffix != ".toml":
             text = f"--tsv {path}" if ".tsv" in path.suffixes else f"--source {path} --target TRANSLATIONS"
@@ -199,9 +208,9 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
 
 
 def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of nested tables, and their values."""
+    """Yield the dotted keys of nested tables, and their values. A table that is nested too deeply is a value."""
     for key, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and prefix.count(".") < _DEEPEST:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
@@ -275,8 +284,8 @@ def _typed(value: Any, kind: type, expected: str) -> Any:
 
 def _number(value: Any, kind: type, limits: Range | None) -> Any:
     is_number = not isinstance(value, bool) and isinstance(value, (int, float))
-    if is_number and not math.isfinite(value):
-        raise ValueError(f"must be a finite number, not {value!r}")
+    if is_number and not abs(value) <= sys.float_info.max:  # NaN is not; an int may be larger than every float
+        raise ValueError("must be a finite number" + f", not {value!r}" * isinstance(value, float))
     if not is_number or (kind is int and value != int(value)):
         raise ValueError(f"must be {'a whole number' if kind is int else 'a number'}, not {value!r}")
     if limits and (problem := limits.problem(value)):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+MOST_BEAM = 10_000  # hypotheses of a sentence; memory grows with them
+
 
 @dataclass(frozen=True)
 class Range:
@@ -31,7 +33,12 @@ class Range:
 
 Count = Annotated[int, Range(low=1)]
 Whole = Annotated[int, Range(low=0)]
-Width = Annotated[int, Range(low=2)]
+# The upper limits are far above every known model. They refuse a damaged or hostile recipe before memory is taken.
+Width = Annotated[int, Range(low=2, high=65_536)]
+Inner = Annotated[int, Range(low=1, high=262_144)]
+Layers = Annotated[int, Range(low=1, high=1000)]
+Positions = Annotated[int, Range(low=2, high=100_000)]
+Beam = Annotated[int, Range(low=1, high=MOST_BEAM)]
 Amount = Annotated[float, Range(low=0)]
 Share = Annotated[float, Range(low=0, high=1, open_high=True)]
 Part = Annotated[float, Range(low=0, high=1)]
@@ -95,7 +102,9 @@ class Vocab:
     reuse: Annotated[Path | None, "reuse the vocabulary of this run, model or prepared folder"] = None
     type: Annotated[Literal["bpe", "unigram"], "algorithm that learns the pieces"] = "bpe"
     size: Annotated[
-        Whole, "number of pieces, including 4 special ones; per side if joint = false. 0: chosen from the text"
+        int,
+        "number of pieces, including 4 special ones; per side if joint = false. 0: chosen from the text",
+        Range(low=0, high=1_000_000),
     ] = 0
     joint: Annotated[bool, "one vocabulary for both sides"] = True
     byte_fallback: Annotated[bool, "write unknown characters as bytes"] = False
@@ -122,7 +131,7 @@ Tie = Annotated[
     Literal["all", "target", "none"],
     "shared weights. all: both embeddings and the output; target: target embedding and output",
 ]
-MaxPositions = Annotated[Width, "longest sentence in pieces, including the end mark"]
+MaxPositions = Annotated[Positions, "longest sentence in pieces, including the end mark"]
 
 
 @dataclass(frozen=True)
@@ -132,9 +141,9 @@ class Transformer:
     family: Annotated[Literal["transformer"], "architecture of the model"] = "transformer"
     dim: Annotated[Width, "width of the model (d_model)"] = 256
     heads: Annotated[Count, "number of attention heads; must divide dim"] = 4
-    ff: Annotated[Count, "width of the feed-forward layer"] = 1024
-    encoder_layers: Annotated[Count, "number of encoder layers"] = 3
-    decoder_layers: Annotated[Count, "number of decoder layers"] = 3
+    ff: Annotated[Inner, "width of the feed-forward layer"] = 1024
+    encoder_layers: Annotated[Layers, "number of encoder layers"] = 3
+    decoder_layers: Annotated[Layers, "number of decoder layers"] = 3
     activation: Activation = "relu"
     norm: Norm = "pre"
     positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding"] = "sinusoidal"
@@ -159,8 +168,8 @@ class Rnn:
     family: Annotated[Literal["rnn"], "architecture of the model"] = "rnn"
     cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrent cell; rnn is the plain cell with tanh"] = "lstm"
     dim: Annotated[Width, "width of the embeddings and states"] = 256
-    encoder_layers: Annotated[Count, "number of encoder layers"] = 1
-    decoder_layers: Annotated[Count, "number of decoder layers"] = 1
+    encoder_layers: Annotated[Layers, "number of encoder layers"] = 1
+    decoder_layers: Annotated[Layers, "number of decoder layers"] = 1
     bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
     context: Annotated[
         Literal["start", "every"],
@@ -175,7 +184,7 @@ class Rnn:
         "source positions that attention sees: all, those near the target position, or those near a predicted position",
     ] = "global"
     radius: Annotated[Count, "with monotonic or predictive: positions on each side of the center"] = 10
-    location_size: Annotated[Count, "with attention = location: source positions that can get a score"] = 64
+    location_size: Annotated[Inner, "with attention = location: source positions that can get a score"] = 64
     projections: Annotated[bool, "project the states to queries, keys and values"] = False
     heads: Annotated[Count, "number of attention heads; must divide dim; 2 or more need projections = true"] = 1
     input_feeding: Annotated[bool, "add the last attention context to the next input of the decoder; slower"] = False
@@ -209,9 +218,9 @@ class Conv:
 
     family: Annotated[Literal["conv"], "architecture of the model"] = "conv"
     dim: Annotated[Width, "width of the model"] = 256
-    kernel: Annotated[Count, "number of positions that a convolution sees; must be odd"] = 3
-    encoder_layers: Annotated[Count, "number of encoder layers"] = 4
-    decoder_layers: Annotated[Count, "number of decoder layers, each with attention"] = 3
+    kernel: Annotated[int, "number of positions that a convolution sees; must be odd", Range(low=1, high=999)] = 3
+    encoder_layers: Annotated[Layers, "number of encoder layers"] = 4
+    decoder_layers: Annotated[Layers, "number of decoder layers, each with attention"] = 3
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings, inputs of convolutions and before the output"] = 0.1
@@ -232,8 +241,8 @@ class DecoderOnly:
     family: Annotated[Literal["decoder"], "architecture of the model"] = "decoder"
     dim: Annotated[Width, "width of the model (d_model)"] = 256
     heads: Annotated[Count, "number of attention heads; must divide dim"] = 4
-    ff: Annotated[Count, "width of the feed-forward layer"] = 1024
-    layers: Annotated[Count, "number of layers; source and target go through all of them"] = 6
+    ff: Annotated[Inner, "width of the feed-forward layer"] = 1024
+    layers: Annotated[Layers, "number of layers; source and target go through all of them"] = 6
     activation: Activation = "relu"
     norm: Norm = "pre"
     positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding; each side starts at 0"] = (
@@ -301,8 +310,10 @@ class Train:
     flops: Annotated[Amount, "stop after this many operations, 6 per weight and token. 0: no limit"] = 0.0
     patience: Annotated[Whole, "stop after this many validations without a new best. 0: no limit"] = 10
 
-    batch_tokens: Annotated[int, "largest micro-batch: pairs times length of the longest side", Range(low=8)] = 4096
-    accumulate: Annotated[Count, "number of micro-batches per update, over all processes"] = 1
+    batch_tokens: Annotated[
+        int, "largest micro-batch: pairs times length of the longest side", Range(low=8, high=10**8)
+    ] = 4096
+    accumulate: Annotated[int, "number of micro-batches per update, over all processes", Range(low=1, high=100_000)] = 1
     max_length: Annotated[Whole, "leave out pairs with more pieces than this on a side. 0: keep all"] = 0
 
     optimizer: Annotated[
@@ -344,13 +355,15 @@ class Train:
     valid_every: Annotated[Count, "updates between validations; a validation also saves a checkpoint"] = 1000
     valid_minutes: Annotated[Amount, "largest number of minutes between validations. 0: off"] = 0.0
     valid_lines: Annotated[Whole, "validate on this many lines, from the first. 0: all lines"] = 1000
-    valid_beam: Annotated[Count, "beam size of validation. 1: greedy"] = 1
+    valid_beam: Annotated[Beam, "beam size of validation. 1: greedy"] = 1
     metric: Annotated[Literal["bleu", "chrf", "loss"], "the figure that decides which checkpoint is best"] = "bleu"
     keep: Annotated[Count, "number of last checkpoints to keep; the best checkpoint is always kept"] = 3
     log_every: Annotated[Count, "number of updates between two log entries"] = 50
 
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "device that computes"] = "auto"
-    processes: Annotated[Whole, "CPU processes that share each batch, without torchrun. 0: automatic"] = 0
+    processes: Annotated[
+        int, "CPU processes that share each batch, without torchrun. 0: automatic", Range(low=0, high=1024)
+    ] = 0
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], "number format. auto: the fastest that works"] = (
         "auto"
     )
@@ -378,7 +391,7 @@ class Train:
 class Translate:
     """[translate]: the defaults of `nmt translate` for the trained model."""
 
-    beam: Annotated[Count, "beam size: number of hypotheses in the search. 1: greedy"] = 5
+    beam: Annotated[Beam, "beam size: number of hypotheses in the search. 1: greedy"] = 5
     alpha: Annotated[Amount, "length penalty: score = sum(log p) / length^alpha"] = 1.0
     max_ratio: Annotated[float, "longest output: max_ratio times the source pieces, plus 10", Range(low=0.1)] = 2.0
 

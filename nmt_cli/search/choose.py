@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -16,20 +17,28 @@ from nmt_cli.store.folders import CTRANSLATE2_TYPES, ModelFolder
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The options --engine, --type, --device and --workers. "auto" and 0 leave the choice to nmt."""
+    """The options --engine, --type, --device, --workers and --verify. "auto" and 0 leave the choice to nmt."""
 
     name: str = "auto"
     type: str = "auto"
     device: str = "auto"
     workers: int = 0
+    verify: bool = True  # compare the checksums of the weights before they are loaded
 
 
 def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctranslate2: bool) -> Workers:
     """Load the models into an engine and start its workers. Several models are an ensemble."""
+    with ThreadPoolExecutor(1) as thread:  # reads the weights while the libraries of the engine are imported
+        checks = [model.check_ctranslate2 if use_ctranslate2 else model.check_weights for model in models]
+        checked = [thread.submit(check) for check in checks if wanted.verify]
+        if use_ctranslate2:
+            import ctranslate2
+        else:
+            from nmt_cli.search.torch_engine import TorchEngine
+        for check in checked:
+            check.result()
     engine: Engine
     if use_ctranslate2:
-        import ctranslate2
-
         (model,) = models
         has_cuda = ctranslate2.get_cuda_device_count() > 0
         if wanted.device == "cuda" and not has_cuda:
@@ -38,10 +47,9 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
         count = wanted.workers or (1 if device == "cuda" else cores())
         engine = CTranslate2Engine(model.ctranslate2, model.vocab, wanted.type, device, count)
     else:
-        from nmt_cli.search.torch_engine import TorchEngine
-
         count = wanted.workers or (1 if wanted.device in ("cuda", "mps") else cores())
-        engine = TorchEngine([model.path for model in models], wanted.device, threads=1 if count > 1 else 0)
+        threads = 1 if count > 1 else 0
+        engine = TorchEngine([model.path for model in models], wanted.device, threads, verify=False)
         if engine.device.type != "cpu":
             count = 1
     return Workers(engine, count, processes=not use_ctranslate2)

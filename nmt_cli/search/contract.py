@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.schema import Recipe
+from nmt_cli.recipe.schema import MOST_BEAM, Recipe
 from nmt_cli.text.vocab import EOS, UNK
 
 
@@ -40,8 +40,8 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         checks = [
-            ("beam", "at least 1", self.beam >= 1),
-            ("n_best", "at least 1", self.n_best >= 1),
+            ("beam", f"from 1 to {MOST_BEAM}", 1 <= self.beam <= MOST_BEAM),
+            ("n_best", f"from 1 to {MOST_BEAM}", 1 <= self.n_best <= MOST_BEAM),
             ("n_best", f"at most beam = {self.beam}", self.sample or self.n_best <= self.beam),
             ("alpha", "from 0 to 10", 0 <= self.alpha <= 10),
             ("patience", "above 0 and at most 1000", 0 < self.patience <= 1000 or self.patience == math.inf),

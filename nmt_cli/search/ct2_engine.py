@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.errors import NmtError
+from nmt_cli.files import check_regular, read_small
 from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, rescored, scored_target
 from nmt_cli.search.quality import coverage_of
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
@@ -18,6 +20,7 @@ from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 # CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. On 200 lines of Multi30k, a patience of 1.5
 # gave the translations of beam.py on all lines; a patience of 1 gave other translations on 9 lines.
 PATIENCE = 1.5
+_EXPORT_AGAIN = "use --engine torch, or export the model again: nmt export MODEL --to ctranslate2 --force"
 
 
 def unsupported(options: SearchOptions) -> str:
@@ -45,6 +48,21 @@ def _explain_missing_positions() -> Iterator[None]:
         raise NmtError(message, "use --engine torch") from None
 
 
+def _check_pieces(folder: Path, source: list[str], target: list[str]) -> None:
+    """Refuse an export whose pieces are not those of the model's vocabulary. CTranslate2 has its own list of them."""
+    shared = folder / "shared_vocabulary.json"
+    files = (
+        (shared, shared) if shared.exists() else (folder / "source_vocabulary.json", folder / "target_vocabulary.json")
+    )
+    for path, pieces in zip(files, (source, target), strict=True):
+        try:
+            exported = json.loads(read_small(path))
+        except (ValueError, RecursionError, FileNotFoundError) as error:
+            raise NmtError(f"CTranslate2 cannot load {path}: {error}", _EXPORT_AGAIN) from None
+        if exported != pieces:
+            raise NmtError(f"{path} has other pieces than the vocabulary of the model", _EXPORT_AGAIN)
+
+
 class CTranslate2Engine:
     name = "ctranslate2"
     batch_tokens = 512
@@ -52,9 +70,13 @@ class CTranslate2Engine:
     def __init__(self, folder: Path, vocab: Vocab, compute_type: str, device: str, workers: int) -> None:
         import ctranslate2
 
-        for path in folder.iterdir():
-            if path.is_file():
-                path.open("rb").close()  # CTranslate2 does not say why it cannot open a file
+        for path in (path for path in folder.iterdir() if not path.name.startswith(".")):
+            check_regular(path)
+            path.open("rb").close()  # CTranslate2 does not say why it cannot open a file
+        self.source_pieces = pieces_of(vocab.source)
+        self.target_pieces = pieces_of(vocab.target)
+        self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
+        _check_pieces(folder, self.source_pieces, self.target_pieces)
         ctranslate2.set_log_level(40)  # errors only; CTranslate2 raises them as exceptions too
         try:
             self.translator = ctranslate2.Translator(
@@ -64,13 +86,9 @@ class CTranslate2Engine:
                 inter_threads=workers,
                 intra_threads=1 if workers > 1 else 0,
             )
-        except (RuntimeError, ValueError) as error:
-            raise NmtError(
-                f"CTranslate2 cannot load {folder}: {error}", "use --engine torch, or export the model again"
-            ) from None
-        self.source_pieces = pieces_of(vocab.source)
-        self.target_pieces = pieces_of(vocab.target)
-        self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+            raise NmtError(f"CTranslate2 cannot load {folder}: {error}", _EXPORT_AGAIN) from None
+        self.folder = folder
 
     @_explain_missing_positions()
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -148,6 +166,8 @@ class CTranslate2Engine:
             return_attention=requests[0].coverage,
         )
         results: list[list[Hypothesis]] = [[] for _ in outputs]
+        if any(math.isnan(score) for output in outputs for score in output.scores):
+            raise NmtError(f"the weights in {self.folder} are damaged: they have NaN or infinity", _EXPORT_AGAIN)
         for request, output, hypotheses in zip(requests, outputs, results, strict=True):
             attention = output.attention if request.coverage and not request.prefix else ()
             for n, (pieces, score) in enumerate(zip(output.hypotheses, output.scores, strict=True)):

@@ -202,7 +202,7 @@ def read_quality(path: Path) -> Quality | None:
     try:
         return from_json(table)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        hint = "delete the file: the model then translates without confidence"
+        hint = "delete the file and use --no-verify: the model then translates without confidence"
         raise NmtError(f"{path} is damaged, or written by another version of nmt: {error}", hint) from None
 
 

@@ -23,12 +23,15 @@ class TorchEngine:
     name = "torch"
     batch_tokens = 2048  # 1.4 times as fast as 512 in one process; as fast as 512 in two processes
 
-    def __init__(self, paths: Sequence[Path], device: str, threads: int = 0) -> None:
-        """Load one model, or an ensemble of several. `threads` limits torch's threads; 0 leaves them as they are."""
+    def __init__(self, paths: Sequence[Path], device: str, threads: int = 0, verify: bool = True) -> None:
+        """Load one model, or an ensemble of several. `threads` limits torch's threads; 0 leaves them as they are.
+
+        `verify` compares checksums before anything is loaded.
+        """
         if threads:
             torch.set_num_threads(threads)
         self.device = choose_device(device)
-        loaded = [load_model(path, self.device) for path in paths]
+        loaded = [load_model(path, self.device, verify) for path in paths]
         for trained, path in zip(loaded[1:], paths[1:], strict=True):
             if not trained.vocab.same_pieces(loaded[0].vocab):
                 raise NmtError(

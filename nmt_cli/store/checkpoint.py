@@ -5,7 +5,6 @@ Each folder appears whole or not at all, whenever the process is killed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +19,16 @@ from torch import Tensor, nn
 from nmt_cli import __version__
 from nmt_cli.data.batches import Position
 from nmt_cli.errors import NmtError
-from nmt_cli.files import new_folder, read_json, remove_folder, replace_file, sync
+from nmt_cli.files import (
+    check_files,
+    check_regular,
+    new_folder,
+    read_json,
+    read_record,
+    remove_folder,
+    sync,
+    write_record,
+)
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import recipe_tables, tables_toml
@@ -32,7 +40,7 @@ from nmt_cli.text.vocab import Vocab, copy_vocab_files
 
 @dataclass
 class State:
-    """How far a training has come, apart from tensors: state.json of a checkpoint."""
+    """How far a training has come, apart from tensors: state.json of a checkpoint, which also has checksums."""
 
     step: int = 0
     position: Position = field(default_factory=Position)  # place in the training data
@@ -56,6 +64,9 @@ class State:
     finished: bool = False  # the budget is used up, and the last weights are validated, averaged and exported
 
 
+_OTHER_WEIGHTS = "use an intact copy of the model, or train it again"
+
+
 def save_checkpoint(
     run: RunFolder,
     model: nn.Module,
@@ -69,11 +80,13 @@ def save_checkpoint(
         save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
         if moving_average is not None:
             save_tensors(moving_average, files.moving_average)
-        save_state(files, state)
+        write_record(files.state, asdict(state))
 
 
 def save_state(folder: CheckpointFolder, state: State) -> None:
-    replace_file(folder.state, json.dumps(asdict(state), indent=1) + "\n")
+    """Write the state of a checkpoint again. The checksums of its other files stay as they were."""
+    files = read_json(folder.state, "the checkpoint's").get("files", {}) if folder.state.exists() else {}
+    write_record(folder.state, asdict(state), files)
 
 
 def set_links(run: RunFolder, state: State) -> None:
@@ -100,19 +113,30 @@ def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:
 
 
 def load_state(folder: CheckpointFolder) -> State:
-    table = read_json(folder.state, "the checkpoint's")
+    table = read_record(folder.state, "the checkpoint's")
+    table.pop("files", None)
     try:
-        return State(**{**table, "position": Position(**table["position"])})
+        state = State(**{**table, "position": Position(**table["position"])})
     except (TypeError, KeyError) as error:
         hint = "start a new run with --out or --force"
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None
+    if folder.is_numbered and state.step != folder.step:
+        hint = f"nmt verify {folder.path.parent.parent} lists the intact checkpoints"
+        raise NmtError(f"{folder.state} is damaged: it has step {state.step}", hint)
+    return state
+
+
+def check_checkpoint(folder: CheckpointFolder) -> None:
+    """Compare the checksums of all files of a checkpoint. Checkpoints of older versions have none."""
+    files = read_record(folder.state, "the checkpoint's").get("files", {})
+    check_files(folder.path, files, f"nmt verify {folder.path.parent.parent} lists the intact checkpoints")
 
 
 def damage_of(folder: CheckpointFolder) -> str:
     """The reason why training cannot continue from a checkpoint; empty if it can."""
     try:
-        if (step := load_state(folder).step) != folder.step:
-            return f"{folder.state} belongs to step {step}"
+        check_checkpoint(folder)
+        load_state(folder)
         for path in (folder.weights, folder.optimizer, folder.moving_average):
             if path.exists() or path != folder.moving_average:
                 load_tensors(path)
@@ -131,6 +155,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
+        check_regular(path)
         path.open("rb").close()  # safetensors would report a file that must not be read as missing
         return load_file(path)
     except PermissionError:
@@ -141,9 +166,20 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise NmtError(f"{path} cannot be read: {error}", "it is damaged, or not a safetensors file") from None
 
 
+def load_weights(files: ModelFiles) -> dict[str, Tensor]:
+    """The weights of a model folder, after their checksum was compared."""
+    open_model(files.path).check_weights()
+    return load_tensors(files.weights)
+
+
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
-    """Put weights into a model. An error lists the tensors that do not fit."""
-    expected = model.state_dict()
+    """Put weights into a model, An error lists the tensors that do not fit."""
+    check_weights(model.state_dict(), tensors, origin)
+    model.load_state_dict(tensors)
+
+
+def check_weights(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], origin: Path) -> None:
+    """Refuse weights with other names or shapes, and weights that are not finite floating-point numbers."""
     wrong = sorted(set(expected) ^ set(tensors)) + [
         f"{name} is {tuple(tensors[name].shape)}, not {tuple(expected[name].shape)}"
         for name in expected
@@ -153,13 +189,20 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         hint = "use the [model] and [vocab] settings that the weights were trained with"
         raise NmtError(f"the weights in {origin} belong to another model: {', '.join(wrong[:3])}{more}", hint)
-    model.load_state_dict(tensors)
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise NmtError(f"the weights in {origin} are damaged: {name} has the type {kind}", _OTHER_WEIGHTS)
+        # A NaN is the minimum and the maximum of its tensor. isfinite() of the whole tensor would take more memory.
+        if tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+            raise NmtError(f"the weights in {origin} are damaged: {name} has NaN or infinity", _OTHER_WEIGHTS)
 
 
 def average(folders: list[CheckpointFolder]) -> dict[str, Tensor]:
     """The mean of several checkpoints' weights, or of their moving averages if they have them."""
     mean: dict[str, Tensor] = {}
     for folder in folders:
+        check_checkpoint(folder)
         path = folder.moving_average if folder.moving_average.exists() else folder.weights
         for name, tensor in load_tensors(path).items():
             mean[name] = mean.get(name, 0) + tensor / len(folders)
@@ -185,6 +228,9 @@ def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], p
             raise NmtError(f"{path} belongs to another model: {name}", "start a new run with --out or --force")
         # Adam's step counts stay on the CPU unless its kernel is fused; the fused kernel needs them beside the weights.
         parameter = parameters[name]
+        if tensor.shape not in (parameter.shape, ()):
+            hint = "start a new run with --out or --force"
+            raise NmtError(f"{path} belongs to another model: {key} is {tuple(tensor.shape)}", hint)
         owners[id(parameter)].state[parameter][kind] = tensor.to(parameter.device)
 
 
@@ -197,7 +243,7 @@ def save_model(
         save_tensors(weights, files.weights)
         copy_vocab_files(vocab_folder, files.vocab)
         write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
-        write_text(files.about, json.dumps({"nmt": __version__, **about}, indent=1, ensure_ascii=False) + "\n")
+        write_record(files.about, {"nmt": __version__, **about})
 
 
 def without_paths(recipe: Recipe) -> Recipe:
@@ -219,10 +265,14 @@ class Trained:
     about: dict[str, Any]
 
 
-def load_model(path: Path, device: torch.device | str = "cpu") -> Trained:
-    folder = open_model(path)
-    with torch.device("meta"):
+def load_model(path: Path, device: torch.device | str = "cpu", verify: bool = True) -> Trained:
+    """Load a model for translation. `verify` compares the checksums of its files first."""
+    folder = open_model(path, verify)
+    if verify:
+        folder.check_weights()
+    tensors = load_tensors(ModelFiles(folder.path).weights)
+    with torch.device("meta"):  # takes no memory, however large the recipe says that the model is
         model = build_model(folder.recipe.model, *folder.vocab.sizes)
-    model.to_empty(device=device)
-    fill(model, load_tensors(ModelFiles(folder.path).weights), folder.path)
+    check_weights(model.state_dict(), tensors, folder.path)
+    model.to_empty(device=device).load_state_dict(tensors)
     return Trained(model.eval(), folder.vocab, folder.recipe, folder.about)

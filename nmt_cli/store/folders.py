@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import NmtError, raise_if_denied
-from nmt_cli.files import finish_replacement, read_json, remove_leftovers
+from nmt_cli.files import check_files, check_regular, finish_replacement, read_record, remove_leftovers
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.text.vocab import Vocab, load_vocab
@@ -32,6 +32,10 @@ class CheckpointFolder:
         self.moving_average = path / "averaged.safetensors"  # with train.ema
         self.optimizer = path / "optimizer.safetensors"
         self.state = path / "state.json"
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.path.name.removeprefix(_STEP).isdigit()
 
     @property
     def step(self) -> int:
@@ -98,7 +102,7 @@ class ModelFiles:
         self.weights = path / "model.safetensors"
         self.recipe = path / "recipe.toml"  # the experiment, without paths
         self.vocab = path / "vocab"
-        self.about = path / "about.json"  # version, steps, data, scores
+        self.about = path / "about.json"  # version, steps, data, scores, checksums of all files
         self.quality = path / "quality.json"  # estimates of confidence and omissions (search/quality.py)
         self.ctranslate2 = path / "ctranslate2"  # the same weights for CTranslate2, if exported
 
@@ -115,6 +119,23 @@ class ModelFolder:
     @property
     def ctranslate2(self) -> Path:
         return ModelFiles(self.path).ctranslate2
+
+    def check_weights(self) -> None:
+        """Compare the checksum of the weights. `open_model` has compared those of all other files."""
+        name = ModelFiles(self.path).weights.name
+        files = {listed: digest for listed, digest in self.about.get("files", {}).items() if listed == name}
+        check_files(self.path, files, _damage_hint(self.path))
+
+    def check_ctranslate2(self) -> None:
+        """Compare the checksums of the exported model, and those of the weights and the vocabulary it was made from."""
+        hint = f"nmt export {self.path} --to ctranslate2 --force writes it again; or use --engine torch"
+        about = ModelFiles(self.ctranslate2).about
+        if "files" not in self.about and not about.exists():  # both were written by an older version
+            return
+        export = read_record(about, "the exported model's")
+        check_files(self.ctranslate2, export.get("files", {}), hint)
+        if export.get("model") != made_from(self.about):
+            raise NmtError(f"{self.ctranslate2} was exported from another model or vocabulary", hint)
 
     @property
     def longest_source(self) -> int:
@@ -140,6 +161,8 @@ def find_model(path: Path) -> ModelFiles:
     run = RunFolder(path)
     for files in (ModelFiles(run.model), ModelFiles(path)):
         raise_if_denied(files.weights)
+        if files.weights.exists():
+            check_regular(files.weights)
         if files.weights.is_file() and files.vocab.is_dir():
             return files
     if not path.exists():
@@ -151,10 +174,24 @@ def find_model(path: Path) -> ModelFiles:
     raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
 
 
-def open_model(path: Path) -> ModelFolder:
+def open_model(path: Path, verify: bool = True) -> ModelFolder:
+    """Read the small files of a model. `verify` compares their checksums first."""
     files = find_model(path)
-    about = read_json(files.about, "the model's")
+    about = read_record(files.about, "the model's", verify)
+    if verify:
+        small = {name: digest for name, digest in about.get("files", {}).items() if name != files.weights.name}
+        check_files(files.path, small, _damage_hint(files.path))
     return ModelFolder(files.path, load_recipe(files.recipe), load_vocab(files.vocab), about)
+
+
+def made_from(about: dict[str, Any]) -> dict[str, str]:
+    """The checksums of the weights and the vocabulary of a model, for the about.json of an export."""
+    files: dict[str, str] = about.get("files", {})
+    return {name: files[name] for name in files if name == "model.safetensors" or name.startswith("vocab/")}
+
+
+def _damage_hint(model: Path) -> str:
+    return f"nmt verify {model} lists what is damaged, and says what can be done"
 
 
 def run_of_model(model: Path) -> RunFolder | None:

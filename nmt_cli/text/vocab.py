@@ -19,6 +19,7 @@ from typing import get_args
 import sentencepiece
 
 from nmt_cli.errors import NmtError, raise_if_denied
+from nmt_cli.files import read_json, read_small
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.lines import Normalization, normalize, write_text
 
@@ -163,18 +164,22 @@ def copy_vocab_files(origin: Path, folder: Path) -> None:
 
 def load_vocab(folder: Path) -> Vocab:
     try:
-        about = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        (folder / "vocab.json").stat()  # raises FileNotFoundError
+        about = read_json(folder / "vocab.json", "the vocabulary's")
         sides = ("joint", "joint") if about["joint"] else ("source", "target")
-        models = {side: (folder / f"{side}.model").read_bytes() for side in set(sides)}
+        models = {side: read_small(folder / f"{side}.model") for side in set(sides)}
         if not all(models.values()):
             raise ValueError("a .model file is empty")
         loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
         if about["normalization"] not in get_args(Normalization):
             raise ValueError(f"there is no normalization {about['normalization']}")
         fields = {key: about[key] for key in ("source_lang", "target_lang", "normalization", "type")}
+        texts = [*fields.values(), *about["symbols"]]
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise ValueError(f"vocab.json has {wrong[0]!r} in place of a text")
         return Vocab(loaded[sides[0]], loaded[sides[1]], symbols=tuple(about["symbols"]), **fields)
     except FileNotFoundError as error:
         problem = f"{folder} is not a vocabulary: {Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:  # RecursionError is a RuntimeError
         problem = f"the vocabulary in {folder} is damaged: {error}"
     raise NmtError(problem, "prepare the data again")

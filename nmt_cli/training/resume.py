@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nmt_cli.errors import NmtError, raise_if_denied
-from nmt_cli.files import read_json
+from nmt_cli.files import check_files, read_record
 from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, damage_of, without_paths
 from nmt_cli.store.folders import CheckpointFolder, RunFolder, find_model
 from nmt_cli.text.vocab import load_vocab
 
+_LARGEST_CHECKED_AGAIN = 1 << 30  # bytes; a second or two to read
 _LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}
 _VALIDATION = {"valid_every", "valid_minutes", "valid_lines", "valid_beam", "metric", "keep", "average"}
 _PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "tf32", "pin_memory"}
 
 
-def data_fingerprint(recipe: Recipe) -> str:
-    """The fingerprint of the prepared data. Missing data are an error."""
+def read_meta(recipe: Recipe) -> dict[str, Any]:
+    """meta.json of the prepared data. Missing data are an error."""
     meta = recipe.prepared_folder / "meta.json"
     raise_if_denied(meta)
     if not meta.is_file():
@@ -27,12 +30,40 @@ def data_fingerprint(recipe: Recipe) -> str:
             f"there are no prepared data in {recipe.prepared_folder}",
             "run nmt prepare with the same recipe first, or set data.prepared to the folder of the data",
         )
-    return str(read_json(meta, "the prepared data's").get("fingerprint"))
+    return read_record(meta, "the prepared data's")
+
+
+def data_fingerprint(recipe: Recipe) -> str:
+    """The fingerprint of the prepared data."""
+    return str(read_meta(recipe).get("fingerprint"))
+
+
+def check_prepared(recipe: Recipe, resumes: bool, show: Callable[[str], None]) -> None:
+    """Compare the checksums of the prepared data.
+
+    A session that resumes a run does not read the largest files for that: the first session has read them, and tens
+    of gigabytes would delay every start (docs/reliability.md). `show` gets a line about the progress.
+    """
+    folder, files = recipe.prepared_folder, read_meta(recipe).get("files", {})
+    sizes = {name: (folder / name).stat().st_size for name in files if (folder / name).is_file()}
+    if resumes:
+        files = {name: files[name] for name in files if sizes.get(name, 0) <= _LARGEST_CHECKED_AGAIN}
+    total, done = sum(sizes.get(name, 0) for name in files), 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        if done % (1 << 28) < count:  # every 256 MB
+            show(f"checking the prepared data: {done / 1e9:.1f} of {total / 1e9:.1f} GB")
+
+    check_files(
+        folder, files, f"nmt verify {folder} lists what is damaged; prepare the data again with --force", progress
+    )
 
 
 def share_of_paragraphs(recipe: Recipe) -> float | None:
     """The share of the training lines that have several sentences. Data of older versions do not say."""
-    report = read_json(recipe.prepared_folder / "meta.json", "the prepared data's").get("report", {})
+    report = read_meta(recipe).get("report", {})
     several, pairs = report.get("several_sentences"), report["splits"]["train"]["sentences"] if report else 0
     return None if several is None else several / max(1, pairs)
 

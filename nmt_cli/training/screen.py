@@ -50,6 +50,8 @@ class TrainingScreen:
                     self.last_plain_line = now
                     self.show_plain(Step(event.step, event.epoch, event.loss))
             case Status():
+                if self.console.is_terminal:
+                    self.live.start()
                 self.live.update(Text(event.text, style="dim"))
             case Valid():  # an Average is a Valid too
                 self.show_validation(event)

@@ -28,8 +28,14 @@ from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
 from nmt_cli.text.vocab import copy_vocab_files
 from nmt_cli.training import distributed
 from nmt_cli.training.plan import Plan, as_begun, make_plan
-from nmt_cli.training.resume import as_prepared, check_origin, data_fingerprint, last_good_checkpoint
-from nmt_cli.training.trainer import Trainer, Watch
+from nmt_cli.training.resume import (
+    as_prepared,
+    check_origin,
+    check_prepared,
+    data_fingerprint,
+    last_good_checkpoint,
+)
+from nmt_cli.training.trainer import Status, Trainer, Watch
 
 _OTHER = "another nmt train"
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
@@ -72,6 +78,9 @@ def train(
     world = distributed.join(device.type == "cuda")
     alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
     try:
+        if world.leader:
+            resumes = bool(RunFolder(recipe.run_folder).saved_checkpoints()) and not force
+            check_prepared(recipe, resumes, lambda text: watch(Status(text)) if watch else None)
         plan = plan_session(recipe, device, start_from, force, world) if world.leader else Plan(recipe, [])
         plan = distributed.from_leader(plan, world)
         size = local_processes(plan.recipe, threads) if alone else 1

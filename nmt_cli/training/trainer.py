@@ -23,6 +23,7 @@ from nmt_cli.data.augment import Augmenter
 from nmt_cli.data.batches import BatchStream, ParallelData, share
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
+from nmt_cli.files import add_to_record
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision
@@ -161,14 +162,16 @@ class Trainer:
             checkpoint.fill(self.model, checkpoint.load_tensors(resume_from.weights), resume_from.path)
         elif start_from is not None:
             files = find_model(start_from)
-            checkpoint.fill(self.model, checkpoint.load_tensors(files.weights), files.path)
+            checkpoint.fill(self.model, checkpoint.load_weights(files), files.path)
         objective = TrainingLoss(self.model, self.settings).train()
         loss: Callable[..., Losses] = torch.compile(objective) if self.settings.compile else objective
         self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)
         if resume_from and self.updater.moving_average is not None:
-            for name, tensor in checkpoint.load_tensors(resume_from.moving_average).items():
+            averaged = checkpoint.load_tensors(resume_from.moving_average)
+            checkpoint.check_weights(self.updater.moving_average, averaged, resume_from.moving_average)
+            for name, tensor in averaged.items():
                 self.updater.moving_average[name].copy_(tensor)
         self.budget = Budget(self.settings, self.state, self.model, began, calibrates=self.valid is not None)
         self.budget_used = 0.0  # share of the budget before the last update
@@ -334,7 +337,7 @@ class Trainer:
             self.note(f"the best model is now selected by {measure}, no longer by {state.best_measure}")
             state.best_value, state.validations_since_best = None, 0
             if self.valid is not None and distributed.from_leader(files.weights.exists(), self.world):
-                state.best_value = self.measure(checkpoint.load_tensors(files.weights)).value
+                state.best_value = self.measure(checkpoint.load_weights(files)).value
         state.best_measure = measure
 
     def finish(self) -> None:
@@ -371,10 +374,16 @@ class Trainer:
     def calibrate(self) -> None:
         """Write quality.json into the model folder, unless the model is one of an earlier session that has it."""
         files = ModelFiles(self.run.model)
-        if self.valid is None or distributed.from_leader(files.quality.exists(), self.world):
+        if self.valid is None:
             return
+        if not distributed.from_leader(files.quality.exists(), self.world):
+            self.write_quality(files)
+        if self.world.leader and files.quality.exists():
+            add_to_record(files.about, files.quality.name)
+
+    def write_quality(self, files: ModelFiles) -> None:
         self.watch(Status(f"step {self.state.step:,}  calibrating ..."))
-        with evaluating(self.model, checkpoint.load_tensors(files.weights)):
+        with evaluating(self.model, checkpoint.load_weights(files)):
             seconds = self.budget.seconds_for_calibration()
             quality = calibrate(self.model, self.recipe, self.vocab, self.compute, self.world, seconds)
         if quality is not None:

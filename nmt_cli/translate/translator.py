@@ -51,19 +51,21 @@ def load(
     type: str = "auto",
     workers: int = 0,
     ensemble: Iterable[str | Path] = (),
+    verify: bool = True,
 ) -> Translator:
     """Open the model of a run, or a model folder.
 
     engine: "auto" takes CTranslate2 where it can do what is asked, else torch.
     type: the number type of CTranslate2, such as "int8". workers: processes or replicas; 0 means one for each core.
     ensemble: more models, whose probabilities are averaged with those of the first.
+    verify: compare the checksums of all files before they are used (docs/reliability.md).
     The engine starts with the first call, because some options of a call need the torch engine.
     """
     for name, value, choices in (("engine", engine, get_args(EngineName)), ("device", device, get_args(DeviceName))):
         if value not in choices:
             raise NmtError(f"{name} = {value!r} is not one of {', '.join(choices)}", f"leave {name} out: auto chooses")
-    folders = [open_model(Path(path)) for path in (model, *ensemble)]
-    return Translator(folders, EngineOptions(engine, type, device, workers))
+    folders = [open_model(Path(path), verify) for path in (model, *ensemble)]
+    return Translator(folders, EngineOptions(engine, type, device, workers, verify))
 
 
 class Translator:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.cells import cell_len
 from support.checks import assert_user_error
+from support.records import write_again
 from support.tiny_run import ABOUT, SENTENCE
 
 from nmt_cli.cli import app
@@ -273,5 +274,6 @@ def test_description_shows_the_reliability_diagram(nmt, model, columns):
 def test_model_without_estimates_has_no_reliability_diagram(nmt, model, tmp_path):
     shutil.copytree(model / "model", tmp_path / "copy")
     (tmp_path / "copy/quality.json").unlink()
+    write_again(tmp_path / "copy/about.json")
     assert "\nConfidence\n" not in nmt("inspect", "copy").text
     assert json.loads(nmt("inspect", "copy", "--format", "json").text)["quality"] is None

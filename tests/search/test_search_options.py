@@ -42,7 +42,7 @@ def test_option_out_of_range_is_refused(wrong):
 
 def test_all_wrong_options_are_reported_at_once():
     with pytest.raises(
-        NmtError, match=r"beam must be at least 1, not 0; .*temperature must be above 0 and at most 1000, not -1"
+        NmtError, match=r"beam must be from 1 to 10000, not 0; .*temperature must be above 0 and at most 1000, not -1"
     ):
         SearchOptions(beam=0, temperature=-1)
 

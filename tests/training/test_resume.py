@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from support.checks import assert_user_error, wait_until
+from support.records import write_again
 from support.toy_runs import TWO_PROCESSES, losses, notes, sets, steps_saved, weights_hash
 
 from nmt_cli.files import sha256_of
@@ -173,8 +174,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_is_finished(nmt, toy, t
     lines = run.log.read_text().splitlines(keepends=True)
     assert [json.loads(line)["kind"] for line in lines][-2:] == ["average", "end"]
     run.log.write_text("".join(lines[:-2]))
-    state = run.checkpoint(40).state
-    state.write_text(state.read_text().replace('"finished": true', '"finished": false'))
+    write_again(run.checkpoint(40).state, finished=False)
     shutil.rmtree(run.model / "ctranslate2")
     run.best.unlink()
     run.best.symlink_to("step-30" if best != "step-30" else "step-40")

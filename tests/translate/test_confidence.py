@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from support.checks import assert_user_error
+from support.records import write_again
 from support.small_language import AND, ENGINES, SENTENCES, TEST, text_of
 
 from nmt_cli.search.quality import read_quality
@@ -27,6 +28,7 @@ def old_model(model, tmp_path):
     folder = tmp_path / "old"
     shutil.copytree(model / "model", folder)
     (folder / "quality.json").unlink()
+    write_again(folder / "about.json")
     return folder
 
 
@@ -133,9 +135,12 @@ def test_estimates_go_with_a_copy_of_the_model(nmt, model, tmp_path):
 def test_damaged_estimates_are_an_error(nmt, model, tmp_path):
     shutil.copytree(model / "model", tmp_path / "copy")
     (tmp_path / "copy/quality.json").write_text('{"good": 50}')
+    assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "quality.json is damaged", "nmt verify")
+    write_again(tmp_path / "copy/about.json")
     for command in (("translate", "copy"), ("inspect", "copy")):
         assert_user_error(nmt(*command, stdin=b"a\n"), "quality.json is damaged", "delete the file")
     (tmp_path / "copy/quality.json").write_text("{")
+    write_again(tmp_path / "copy/about.json")
     assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "quality.json cannot be read", "damaged")
 
 

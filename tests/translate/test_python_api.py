@@ -85,7 +85,7 @@ def test_options_have_the_names_of_the_command_line(translator):
     assert sorted(target for _, target in best.alignment) == list(range(len(one.text.split())))
     with pytest.raises(TypeError, match="no option beem"):
         translator.translate(SENTENCES[:1], beem=4)
-    with pytest.raises(NmtError, match="beam must be at least 1"):
+    with pytest.raises(NmtError, match="beam must be from 1 to 10000"):
         translator.translate(SENTENCES[:1], beam=0)
 
 

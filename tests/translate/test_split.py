@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 from support.engines import Echo
+from support.records import write_again
 from support.small_language import SENTENCES, text_of
 
 import nmt_cli
@@ -226,7 +227,7 @@ def test_model_of_paragraphs_translates_paragraphs_whole(model, tmp_path, share)
     shutil.copytree(model / "model", tmp_path / "model")
     about = json.loads((tmp_path / "model/about.json").read_text())
     assert about["several_sentences"] == 0.0
-    (tmp_path / "model/about.json").write_text(json.dumps({**about, "several_sentences": share}))
+    write_again(tmp_path / "model/about.json", several_sentences=share)
     with nmt_cli.load(tmp_path / "model") as translator:
         found = translator.translate("The cat sleeps. The dog runs.")
         assert bool(found.parts) == (share not in (0.5, 0.9))
