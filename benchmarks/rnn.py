@@ -48,6 +48,7 @@ RUNGS: dict[str, recipe.Model] = {
     "general, local-p": recipe.Rnn(attention="general", span="predictive"),
     "scaled_dot, 4 heads": recipe.Rnn(attention="scaled_dot", projections=True, heads=4),
     "general, input feeding": recipe.Rnn(attention="general", input_feeding=True),
+    "additive, order before": recipe.Rnn(attention="additive", order="before"),
     "additive, input feeding": recipe.Rnn(attention="additive", input_feeding=True),
     "transformer, 3+3 layers": recipe.Transformer(),
     "conv, 4+3 layers": recipe.Conv(),

@@ -1,13 +1,20 @@
 """Recurrent models without attention (Sutskever et al. 2014; Cho et al. 2014) and with attention (Bahdanau et al. 2015;
 Luong et al. 2015).
 
+model.order = "after" (Luong):
     h_t = recurrence([y_{t-1}; s; a_{t-1}], h_{t-1})    s, the last state of the encoder, if model.context = "every";
                                                         a_{t-1} if model.input_feeding = true
     c_t = attention(h_t, source)                        rnn_scores.py
     a_t = tanh(W [c_t; h_t])                            Luong et al., eq. 5; without attention a_t = h_t
     p(y_t) = softmax(E a_t)                             Luong et al., eq. 6
 
-Since h_t does not depend on c_t, the recurrence computes the whole target in one call, except with input feeding.
+model.order = "before" (Bahdanau):
+    c_t = attention(h_{t-1}, source)                    Bahdanau et al., eq. 5 and 6
+    h_t = recurrence([y_{t-1}; s; c_t], h_{t-1})        section 3.1
+    a_t = tanh(W [c_t; h_t; y_{t-1}])                   eq. 4: g(y_{t-1}, s_t, c_t). The paper's g has maxout, not tanh
+    p(y_t) = softmax(E a_t)
+
+If h_t depends on neither a_{t-1} nor c_t, the recurrence computes the whole target in one call.
 """
 
 from __future__ import annotations
@@ -54,7 +61,7 @@ class Rnn(EmbeddingSeq2Seq):
         super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
         self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
         self.context_every_step = config.context == "every"
-        self.input_feeding = config.input_feeding
+        self.input_feeding, self.attends_before = config.input_feeding, config.order == "before"
         cell, self.single_step = CELLS[config.cell]
         # One module per layer instead of one stack, to use the dropout of dropout.py between layers.
         directions = 1 + config.bidirectional
@@ -63,12 +70,12 @@ class Rnn(EmbeddingSeq2Seq):
             for _ in range(config.encoder_layers)
         )
         self.bridge = nn.Linear(dim, len(self.state_names) * config.decoder_layers * dim)
-        input_width = (1 + self.context_every_step + self.input_feeding) * dim
+        input_width = (1 + self.context_every_step + self.input_feeding + self.attends_before) * dim
         self.decoder = nn.ModuleList(
             cell(dim if i else input_width, dim, batch_first=True) for i in range(config.decoder_layers)
         )
         self.attention = SourceAttention(config) if config.attention != "none" else None
-        self.readout = nn.Linear(2 * dim, dim, bias=False) if self.attention else None
+        self.readout = nn.Linear((2 + self.attends_before) * dim, dim, bias=False) if self.attention else None
         self.initialize(dim)
 
     def initialize(self, dim: int) -> None:
@@ -136,9 +143,9 @@ class Rnn(EmbeddingSeq2Seq):
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         x, state = self.embed(tgt_in, self.target_embedding, None, keep), self.start(memory)
-        # Input feeding needs the result of the last step, so the steps run one by one. Otherwise they run in one call.
+        # With both options, a step needs the result of the last step. Otherwise all steps run in one call.
         outputs, cross = [], []
-        for part in x.split(1, 1) if self.input_feeding else [x]:
+        for part in x.split(1, 1) if self.input_feeding or self.attends_before else [x]:
             output, part_cross, state = self.run_decoder(part, memory, state)
             outputs.append(output)
             cross += [] if part_cross is None else [part_cross]
@@ -149,22 +156,34 @@ class Rnn(EmbeddingSeq2Seq):
         """Embeddings (B,T,D) and the state before -> a_t (B,T,D), attention weights (B,H,T,S), the state after."""
         position = state["position"][:, None] + torch.arange(x.size(1), device=x.device)
         next_state = {"position": position[:, -1] + 1}
-        parts = [x]
+        inputs = [x]
         if self.context_every_step:
             last = memory["last"].repeat_interleave(len(x) // len(memory["last"]), 0)
-            parts.append(last[:, None].expand(x.shape))
+            inputs.append(last[:, None].expand(x.shape))
         if self.input_feeding:
-            parts.append(state["attentional"][:, None])
-        x, recurrent = self.recur(torch.cat(parts, 2), state)
+            inputs.append(state["attentional"][:, None])
         weights = None
-        if self.attention is not None and self.readout is not None:
-            # The hypotheses of a sentence share its source, so attention treats them like positions of one target.
-            rows = len(memory["last"])
-            context, weights = self.attention(x.reshape(rows, -1, x.size(2)), memory, position.view(rows, -1))
-            x = torch.tanh(self.readout(torch.cat([context.view(x.shape), x], 2)))
+        if self.attends_before:
+            context, weights = self.attend(state["hidden"][:, -1:], memory, position)
+            inputs.append(context)
+        hidden, recurrent = self.recur(torch.cat(inputs, 2), state)
+        output = hidden
+        if self.readout is not None:
+            if not self.attends_before:
+                context, weights = self.attend(hidden, memory, position)
+            parts = [context, hidden, x] if self.attends_before else [context, hidden]
+            output = torch.tanh(self.readout(torch.cat(parts, 2)))
         if self.input_feeding:
-            next_state["attentional"] = x[:, -1]
-        return self.drop_out(x), weights, next_state | recurrent
+            next_state["attentional"] = output[:, -1]
+        return self.drop_out(output), weights, next_state | recurrent
+
+    def attend(self, hidden: Tensor, memory: Tensors, position: Tensor) -> tuple[Tensor, Tensor]:
+        """States of the decoder (B*K,T,D) and their positions (B*K,T) -> contexts (B*K,T,D), weights (B,H,K*T,S)."""
+        assert self.attention is not None
+        # The hypotheses of a sentence share its source, so attention treats them like positions of one target.
+        rows = len(memory["last"])
+        context, weights = self.attention(hidden.reshape(rows, -1, hidden.size(2)), memory, position.view(rows, -1))
+        return context.view(hidden.shape), weights
 
     def recur(self, x: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """The layers of the decoder: inputs (B,T,...) and a state -> h_t (B,T,D), and the last state of each layer."""

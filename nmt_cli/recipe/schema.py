@@ -179,6 +179,10 @@ class Rnn:
         Literal["none", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
         "score function of the attention. none: no attention",
     ] = "additive"
+    order: Annotated[
+        Literal["before", "after"],
+        "attention before the recurrence, by the last state (Bahdanau; slower), or after it, by the new state (Luong)",
+    ] = "after"
     span: Annotated[
         Literal["global", "monotonic", "predictive"],
         "source positions that attention sees: all, those near the target position, or those near a predicted position",
@@ -199,6 +203,7 @@ class Rnn:
             yield "dim", f"must be even with bidirectional = true, not {self.dim}"
         if self.attention == "none":
             for key, changed in {
+                "order": self.order != "after",
                 "span": self.span != "global",
                 "projections": self.projections,
                 "heads": self.heads > 1,
@@ -210,6 +215,8 @@ class Rnn:
             yield "heads", f"must divide dim = {self.dim}; {self.heads} does not"
         elif self.heads > 1 and not self.projections:
             yield "heads", f"{self.heads} heads need projections = true; without projections all heads are equal"
+        if self.order == "before" and self.input_feeding:
+            yield "input_feeding", 'needs order = "after"; with order = "before" the context is an input already'
 
 
 @dataclass(frozen=True)

@@ -128,13 +128,18 @@ def run_model(config, p, src, tgt):
         x = [target_table[i] * scale]
         x += [last] if config.context == "every" else []
         x += [attentional] if config.input_feeding else []
+        if config.order == "before":
+            context, weights = attend(config, of_part(p, "attention"), layers[-1][0], states, t)
+            x.append(context)
         h = np.concatenate(x)
         for n in range(config.decoder_layers):
             layers[n] = cell(config.cell, of_part(p, f"decoder.{n}"), h, layers[n])
             h = layers[n][0]
         if config.attention != "none":
-            context, weights = attend(config, of_part(p, "attention"), h, states, t)
-            h = attentional = np.tanh(p["readout.weight"] @ np.concatenate([context, h]))
+            if config.order == "after":
+                context, weights = attend(config, of_part(p, "attention"), h, states, t)
+            seen = [context, h, x[0]] if config.order == "before" else [context, h]
+            h = attentional = np.tanh(p["readout.weight"] @ np.concatenate(seen))
             attention.append(weights)
         logits.append(output @ h)
     return np.array(logits), np.array(attention)

@@ -110,13 +110,18 @@ def test_a_wrong_setting_of_another_family_is_named(family, override, message):
     assert message in caught.value.message
 
 
+def test_input_feeding_needs_attention_after_the_recurrence():
+    with pytest.raises(NmtError, match=r'model\.input_feeding: needs order = "after"'):
+        load_recipe(None, parse_overrides(("model.family=rnn", "model.order=before", "model.input_feeding=true")))
+
+
 def test_keys_of_attention_need_attention():
-    keys = ("span=monotonic", "projections=true", "heads=2", "input_feeding=true")
+    keys = ("order=before", "span=monotonic", "projections=true", "heads=2", "input_feeding=true")
     with pytest.raises(NmtError) as caught:
         load_recipe(
             None, parse_overrides(("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
         )
-    for key in ("span", "projections", "heads", "input_feeding"):
+    for key in ("order", "span", "projections", "heads", "input_feeding"):
         assert f'model.{key}: needs attention, but attention = "none"' in caught.value.message
 
 

@@ -62,6 +62,11 @@ RNNS = {
     "heads-additive": recipe.Rnn(attention="additive", projections=True, heads=2, span="predictive", radius=3),
     "heads-mlp": recipe.Rnn(attention="mlp", projections=True, heads=2),
     "projections": recipe.Rnn(attention="dot", projections=True),
+    "before": recipe.Rnn(cell="gru", attention="additive", order="before"),
+    "before-every": recipe.Rnn(attention="location", order="before", context="every", decoder_layers=2, tie="none"),
+    "before-local-m": recipe.Rnn(cell="rnn", attention="mlp", order="before", span="monotonic", radius=1),
+    "before-local-p": recipe.Rnn(attention="general", order="before", span="predictive", radius=2, decoder_layers=2),
+    "before-heads": recipe.Rnn(attention="scaled_dot", order="before", projections=True, heads=4),
 }
 RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}
 
