@@ -21,7 +21,7 @@ from nmt_cli.scoring.draw import draw_lengths
 from nmt_cli.scoring.metrics import score
 from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
-from nmt_cli.store.log import Train, read_log
+from nmt_cli.store.log import Train, flops_by_time, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
@@ -33,11 +33,12 @@ SHIPPED = ("demo-rnn", "demo-rnn-attention", "demo-rnn-multi-head", "demo-conv",
 
 @dataclass(frozen=True)
 class Rung:
-    """A trained rung, its last log entry, and its translations of the test lines."""
+    """A trained rung, its last log entry, its FLOPs by time, and its translations of the test lines."""
 
     name: str
     trained: Trained
     last: Train
+    flops_by_time: float
     test: Validation
     translations: list[str]
 
@@ -54,14 +55,15 @@ def rung_recipe(rung: str, corpus: Recipe, changes: Mapping[str, Any], out: Path
 def measure(recipe: Recipe, lines: int) -> Rung:
     """Translate the test set with a trained rung, or the validation set if there is no test set."""
     trained = load_model(recipe.run_folder)
-    last = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, Train)][-1]
+    log = read_log(recipe.run_folder)
+    last = [entry for entry in log if isinstance(entry, Train)][-1]
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
     test = Validation.load(searching, trained.vocab, "test") or Validation.load(searching, trained.vocab, "valid")
     if test is None:
         problem = f"{recipe.prepared_folder} has neither test nor validation lines"
         raise NmtError(problem, "prepare the data with test files")
     translations = test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", ""))
-    return Rung(recipe.run_folder.name, trained, last, test, translations)
+    return Rung(recipe.run_folder.name, trained, last, flops_by_time(log), test, translations)
 
 
 def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> RenderableType:
@@ -76,8 +78,8 @@ def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> Renderab
         by_length=True,
     )
     bleu = {result.system: result.score for result in report.scores}
-    table = new_table("rung", "parameters", "BLEU", "FLOPs", "time", "tokens/s")
-    if width < 70:  # columns of the terminal
+    table = new_table("rung", "parameters", "BLEU", "FLOPs\nby weight", "FLOPs\nby time", "time", "tokens/s")
+    if width < 80:  # columns of the terminal
         table.padding = (0, 1, 0, 0)
     for rung in rungs:
         table.add_row(
@@ -85,12 +87,16 @@ def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> Renderab
             f"{parameters_by_part(rung.trained.model).total():,}",
             f"{bleu[rung.name]:.2f}",
             f"{rung.last.flops:.1e}",
+            f"{rung.flops_by_time:.1e}" if rung.flops_by_time else "",
             duration(60 * rung.last.minutes),
             f"{rung.last.tokens / (60 * rung.last.minutes):,.0f}",
         )
+    if width < 70:
+        table.columns.pop()
+    counts = Text("by weight: 6 for each weight and token; by time: time x matrix rate of the processors", style="dim")
     assert report.by_length is not None
     signature = Text(report.scores[0].signature, style="dim")
-    parts: list[RenderableType] = [table, signature, "", draw_lengths(report.by_length), ""]
+    parts: list[RenderableType] = [table, counts, signature, "", draw_lengths(report.by_length), ""]
     for rung in rungs:
         weights = attention(rung.trained, sentence)
         parts.append(Text.assemble((f"{rung.name}: ", "bold"), weights.target or "(empty)"))

@@ -15,7 +15,7 @@ from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.search.quality import Quality, from_json, read_quality
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.folders import find_model, run_of_model
-from nmt_cli.store.log import End, Entry, Train, Valid, from_table, read_log, to_table
+from nmt_cli.store.log import End, Entry, Train, Valid, flops_by_time, from_table, read_log, to_table
 from nmt_cli.terminal.console import warn
 from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
@@ -31,6 +31,7 @@ def description(path: Path) -> dict[str, Any]:
     files = find_model(path)
     quality = read_quality(files.quality)
     run = run_of_model(files.path)
+    log = read_log(run.path, on_damage=warn) if run else []
     return {
         "model": asdict(trained.recipe.model),
         "parameters": parts.total(),
@@ -50,7 +51,8 @@ def description(path: Path) -> dict[str, Any]:
         },
         "trained": trained.about,
         "quality": None if quality is None else asdict(quality),
-        "history": [to_table(entry) for entry in read_log(run.path, on_damage=warn)] if run else [],
+        "flops_by_time": flops_by_time(entry for entry in log if entry.step <= trained.about.get("step", 0)),
+        "history": [to_table(entry) for entry in log],
     }
 
 
@@ -58,7 +60,7 @@ def show_description(about: dict[str, Any]) -> RenderableType:
     log = [from_table(entry) for entry in about["history"]]
     losses = [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
     bleus = [(entry.step, entry.bleu) for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
-    training = Group(Text("Training", style="bold"), facts(_training(about["trained"], log)), *curves(losses, bleus))
+    training = Group(Text("Training", style="bold"), facts(_training(about, log)), *curves(losses, bleus))
     quality = ["", *_reliability(from_json(about["quality"]))] if about["quality"] else []
     return Group(facts(_figures(about)), "", _parameters(about), "", training, *quality)
 
@@ -99,13 +101,17 @@ def _reliability(quality: Quality) -> Iterator[RenderableType]:
     yield Text(f"a translation is good if its sentence chrF is above {quality.good:g}", style="dim")
 
 
-def _training(trained: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+def _training(about: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """The facts that the model folder holds, then the facts of the whole run if there is a log."""
+    trained = about["trained"]
+    trained = about["trained"]
     yield "recipe", str(trained.get("recipe", ""))
     if "step" in trained:
         yield "trained", f"{trained['step']:,} steps, {trained['tokens']:,} target tokens"
         yield "time", duration(60 * trained["minutes"])
-        yield "compute", f"{trained['flops']:.2e} FLOPs"
+        yield "compute", f"{trained['flops']:.2e} FLOPs by weight: 6 for each weight and token"
+        if about["flops_by_time"]:
+            yield "", f"{about['flops_by_time']:.2e} FLOPs by time: time x matrix rate of the processors"
     valid = trained.get("valid", {})
     if "bleu" in valid:
         yield "scores", f"BLEU {valid['bleu']:.2f}, chrF {valid['chrf']:.2f}, loss {valid['loss']:.3f}"

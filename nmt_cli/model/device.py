@@ -103,6 +103,17 @@ def _trial(device: torch.device, precision: str) -> float | str:
         return (done.stderr.strip().splitlines() or ["the trial process gave no reason"])[-1]
 
 
+def matrix_rate(device: torch.device) -> float:
+    """Operations per second in products of fp32 matrices: the fastest of a hundred, as others may use the processor."""
+    size, best = 512 if device.type == "cpu" else 4096, float("inf")
+    x = torch.ones(size, size, device=device)
+    for _ in range(100):
+        start = time.perf_counter()
+        (x @ x)[0, 0].item()  # item() waits for a GPU
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
 def _seconds(device: torch.device, dtype: torch.dtype) -> float:
     """The fastest of five rounds of matrix products as large as those of a small training step."""
     x, w = (torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True) for _ in range(2))

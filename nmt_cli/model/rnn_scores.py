@@ -36,7 +36,7 @@ class Score(nn.Module):
 
 
 class Dot(Score):
-    """q . k (Luong et al. 2015, section 3.1: "dot")"""
+    """q . k (Luong et al. 2015, eq. 8, "dot")"""
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return query.transpose(1, 2) @ keys.permute(0, 2, 3, 1)
@@ -50,7 +50,7 @@ class ScaledDot(Dot):
 
 
 class General(Dot):
-    """q . W k (Luong et al. 2015, section 3.1: "general")"""
+    """q . W k (Luong et al. 2015, eq. 8, "general")"""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -111,7 +111,7 @@ class Perceptron(Score):
 
 
 class Location(Score):
-    """w_s . q for position s (Luong et al. 2015, eq. 8); positions from model.location_size on are ignored"""
+    """w_s . q for position s (Luong et al. 2015, eq. 9); positions from model.location_size on are ignored"""
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__(dim)
@@ -181,10 +181,10 @@ class SourceAttention(nn.Module):
         length = mask.sum(1, keepdim=True)
         if self.span == "monotonic":  # local-m: the center p_t = t, or the last word if the source is shorter
             center = torch.minimum(position, length - 1)
-        else:  # local-p: p_t = S sigmoid(v . tanh(W h)), eq. 9
+        else:  # local-p: p_t = S sigmoid(v . tanh(W h)), eq. 10
             center = length * torch.sigmoid(self.center(torch.tanh(self.center_hidden(states)))).squeeze(-1)
         distance = (torch.arange(mask.size(1), device=mask.device) - center[..., None])[:, None]  # (B,1,T,S)
         visible = mask[:, None, None] & (distance.abs() <= self.radius)
         if self.span == "monotonic":
             return visible, None
-        return visible, torch.exp(-(distance**2) / (2 * (self.radius / 2) ** 2))  # eq. 10
+        return visible, torch.exp(-(distance**2) / (2 * (self.radius / 2) ** 2))  # eq. 11

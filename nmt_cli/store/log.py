@@ -43,6 +43,7 @@ class Start(Entry):
     seed: Annotated[int, "`train.seed` of the recipe"]
     best_bleu: Annotated[float | None, "best BLEU so far (0 to 100), if the run selects by BLEU"]
     steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"] = 0  # older logs lack it
+    rate: Annotated[float, "operations per second in fp32 matrix products, measured, over all processes"] = 0.0  # too
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,22 @@ def best_validation(log: Iterable[Entry]) -> Valid | None:
     It need not have the highest value: the metric may have changed between two sessions.
     """
     return next((entry for entry in reversed(list(log)) if isinstance(entry, Valid) and entry.best), None)
+
+
+def flops_by_time(log: Iterable[Entry]) -> float:
+    """Training time multiplied by the rate of the processors, as in Table 2 of "Attention is all you need".
+
+    0 if the log of an older version does not say the rate.
+    """
+    flops = minutes = rate = 0.0
+    for entry in log:
+        if isinstance(entry, Start):
+            rate = entry.rate
+        if isinstance(entry, Train):
+            if not rate:
+                return 0.0
+            flops, minutes = flops + 60 * (entry.minutes - minutes) * rate, entry.minutes
+    return flops
 
 
 class LogWriter:

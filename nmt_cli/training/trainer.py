@@ -26,7 +26,7 @@ from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, choose_precision
+from nmt_cli.model.device import Compute, choose_precision, matrix_rate
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.recipe.schema import Augment, Recipe
 from nmt_cli.search.quality import write_quality
@@ -473,6 +473,7 @@ class Trainer:
             threads=torch.get_num_threads(),
             seed=settings.seed,
             steps=settings.steps,
+            rate=matrix_rate(self.compute.device) * self.world.size,
             best_bleu=state.best_value if by_bleu else None,
         )
 

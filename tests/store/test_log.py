@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -22,6 +22,7 @@ from nmt_cli.store.log import (
     Train,
     Valid,
     best_validation,
+    flops_by_time,
     read_log,
     to_table,
 )
@@ -84,6 +85,16 @@ def test_a_log_continues_after_the_step_of_the_checkpoint(tmp_path):
     log.write(Note(5, "more"))
     log.close()
     assert read_log(tmp_path) == [*ENTRIES[:3], Note(5, "more")]
+
+
+def test_flops_by_time_multiply_the_minutes_of_each_session_by_its_rate():
+    """The paper's base model: 12 hours on 8 processors with 9.5e12 operations per second make 3.3e18."""
+    start, update = ENTRIES[0], next(entry for entry in ENTRIES if type(entry) is Train)
+    day = [replace(start, rate=8 * 9.5e12), replace(update, minutes=300.0), replace(update, minutes=720.0)]
+    assert flops_by_time(day) == pytest.approx(3.2832e18)
+    resumed = [*day, replace(start, rate=1e9), replace(update, minutes=721.0)]
+    assert flops_by_time(resumed) == pytest.approx(3.2832e18 + 60e9)
+    assert flops_by_time([start, update]) == 0  # an older log has no rate
 
 
 def test_a_run_without_a_log_has_no_entries(tmp_path):

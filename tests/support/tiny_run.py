@@ -11,6 +11,7 @@ from torch import nn
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import save_model
+from nmt_cli.store.log import Start, to_table
 from nmt_cli.text.vocab import learn, write_vocab
 
 SENTENCE = "I like the green cat."
@@ -50,7 +51,8 @@ def write_run(path: Path) -> None:
     save_model(path / "run", model.state_dict(), recipe, path / "vocab", ABOUT)
     train = {"kind": "train", "epoch": 1.5, "tokens": 34567, "minutes": 2.5, "flops": 1.25e12, "memory_mb": 100}
     train |= {"ppl": 5.0, "lr": 1e-3, "gradient_norm": 1.0, "tokens_per_second": 1e3, "padding": 0.1, "budget_used": 1}
-    log = [{**train, "step": 300 * n, "loss": 5.0 / n} for n in range(1, 5)]
+    start = Start(0, False, "run", "transformer", 1, 1, 1, "cpu", "fp32", "", 1, 2, 1, None, rate=2e11)
+    log = [to_table(start), *({**train, "step": 300 * n, "loss": 5.0 / n} for n in range(1, 5))]
     log += [
         {"kind": "valid", "step": 600 * n, "value": 15.625 * n, **ABOUT["valid"], "bleu": 15.625 * n}
         | {"seconds": 1.0, "best": n == 2}
