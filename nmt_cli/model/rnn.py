@@ -2,7 +2,8 @@
 Luong et al. 2015).
 
 model.order = "after" (Luong):
-    h_t = recurrence([y_{t-1}; s; a_{t-1}], h_{t-1})    s, the last state of the encoder, if model.context = "every";
+    h_t = recurrence([y_{t-1}; s; a_{t-1}], h_{t-1})    s, the last state of the encoder, if model.context = "every", or
+                                                        the mean of its states, if model.context = "mean";
                                                         a_{t-1} if model.input_feeding = true
     c_t = attention(h_t, source)                        rnn_scores.py
     a_t = tanh(W [c_t; h_t])                            Luong et al., eq. 5; without attention a_t = h_t
@@ -60,7 +61,8 @@ class Rnn(EmbeddingSeq2Seq):
         dim = config.dim
         super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
         self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
-        self.context_every_step = config.context == "every"
+        # The tensor of the memory that is part of each input.
+        self.input_context = {"start": None, "every": "last", "mean": "mean"}[config.context]
         self.input_feeding, self.attends_before = config.input_feeding, config.order == "before"
         cell, self.single_step = CELLS[config.cell]
         # One module per layer instead of one stack, to use the dropout of dropout.py between layers.
@@ -70,7 +72,8 @@ class Rnn(EmbeddingSeq2Seq):
             for _ in range(config.encoder_layers)
         )
         self.bridge = nn.Linear(dim, len(self.state_names) * config.decoder_layers * dim)
-        input_width = (1 + self.context_every_step + self.input_feeding + self.attends_before) * dim
+        inputs = (True, self.input_context, self.input_feeding, self.attends_before)
+        input_width = sum(map(bool, inputs)) * dim
         self.decoder = nn.ModuleList(
             cell(dim if i else input_width, dim, batch_first=True) for i in range(config.decoder_layers)
         )
@@ -107,7 +110,7 @@ class Rnn(EmbeddingSeq2Seq):
         return super().uses_per_token(name)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
-        """memory: the last state (B,D), and with attention the tensors of SourceAttention.read."""
+        """memory: the last state (B,D), the mean of the states (B,D), and the tensors of SourceAttention.read."""
         mask = src != PAD
         x = self.embed(src, self.source_table, None, keep)
         # Packed sequences skip padding, so the last state of each direction belongs to a real token. Without padding,
@@ -123,6 +126,8 @@ class Rnn(EmbeddingSeq2Seq):
                 x, last = layer(x)
         hidden = last[0] if isinstance(last, tuple) else last  # (directions,B,D/directions)
         memory = {"last": hidden.transpose(0, 1).flatten(1)}
+        if self.input_context == "mean":
+            memory["mean"] = x.sum(1) / mask.sum(1, keepdim=True)  # x is zero where the source is padding
         return memory if self.attention is None else memory | self.attention.read(x, mask)
 
     def start(self, memory: Tensors) -> Tensors:
@@ -157,9 +162,9 @@ class Rnn(EmbeddingSeq2Seq):
         position = state["position"][:, None] + torch.arange(x.size(1), device=x.device)
         next_state = {"position": position[:, -1] + 1}
         inputs = [x]
-        if self.context_every_step:
-            last = memory["last"].repeat_interleave(len(x) // len(memory["last"]), 0)
-            inputs.append(last[:, None].expand(x.shape))
+        if self.input_context is not None:
+            context = memory[self.input_context].repeat_interleave(len(x) // len(memory["last"]), 0)
+            inputs.append(context[:, None].expand(x.shape))
         if self.input_feeding:
             inputs.append(state["attentional"][:, None])
         weights = None

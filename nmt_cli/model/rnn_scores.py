@@ -1,4 +1,4 @@
-"""The attention of recurrent decoders: seven scores, and the attention that uses them.
+"""The attention of recurrent decoders: eight scores, and the attention that uses them.
 
 A score says how well a query q, a state of the decoder, matches a key k, a state of the encoder. All heads share the
 parameters of the score; heads differ by their projections. d = D/H is the width of a head.
@@ -60,7 +60,17 @@ class General(Dot):
         return self.source(states)
 
 
-class Cosine(Dot):
+class PlainCosine(Dot):
+    """cos(q, k), from -1 to 1: of two positions, one has at most e^2 times the weight of the other"""
+
+    def keys(self, states: Tensor) -> Tensor:
+        return F.normalize(states, dim=-1)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return super().forward(F.normalize(query, dim=-1), keys)
+
+
+class Cosine(PlainCosine):
     """b cos(q, k), where the strength b is softplus(w . q + c) (Graves et al. 2014, eq. 5 and 6)"""
 
     def __init__(self, dim: int) -> None:
@@ -68,11 +78,9 @@ class Cosine(Dot):
         self.strength = nn.Linear(dim, 1, bias=False)
         self.offset = nn.Parameter(torch.full((1,), 4.0))  # c; with b near 1, the softmax would be nearly flat
 
-    def keys(self, states: Tensor) -> Tensor:
-        return F.normalize(states, dim=-1)
-
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return super().forward(F.softplus(self.strength(query) + self.offset) * F.normalize(query, dim=-1), keys)
+        strength = F.softplus(self.strength(query) + self.offset)
+        return Dot.forward(self, strength * F.normalize(query, dim=-1), keys)
 
 
 class Additive(Score):
@@ -128,17 +136,24 @@ def make_score(config: recipe.Rnn) -> Score:
     if config.attention == "location":
         return Location(dim, config.location_size)
     scores = {"cosine": Cosine, "additive": Additive, "general": General, "dot": Dot, "scaled_dot": ScaledDot}
-    return {**scores, "mlp": Perceptron}[config.attention](dim)
+    return {**scores, "mlp": Perceptron, "plain_cosine": PlainCosine}[config.attention](dim)
 
 
-def blend(scores: Tensor, mask: Tensor, values: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def blend(
+    scores: Tensor, mask: Tensor, values: Tensor, factors: Tensor | None = None, hard: bool = False
+) -> tuple[Tensor, Tensor]:
     """scores (B,H,T,S), values (B,S,H,d) -> contexts (B,T,D), weights (B,H,T,S).
 
-    Positions where the mask is False get no weight. `factors` multiply the weights after the softmax.
+    Positions where the mask is False get no weight. `factors` multiply the weights after the softmax. `hard` gives the
+    position with the largest weight the weight 1, and all others 0. This step has no gradient. The backward pass takes
+    the gradient of the weights before it, as if it were not there (straight-through; Bengio et al. 2013).
     """
     weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     if factors is not None:
         weights = weights * factors
+    if hard:
+        chosen = F.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype)
+        weights = chosen + (weights - weights.detach())
     return (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2), weights
 
 
@@ -148,7 +163,7 @@ class SourceAttention(nn.Module):
     def __init__(self, config: recipe.Rnn) -> None:
         super().__init__()
         dim = config.dim
-        self.heads, self.span, self.radius = config.heads, config.span, config.radius
+        self.heads, self.span, self.radius, self.hard = config.heads, config.span, config.radius, config.hard
         self.score = make_score(config)
         self.query = nn.Linear(dim, dim, bias=False) if config.projections else None
         self.keys_values = nn.Linear(dim, 2 * dim, bias=False) if config.projections else None
@@ -172,7 +187,7 @@ class SourceAttention(nn.Module):
         query = states if self.query is None else self.query(states)
         scores = self.score(self.split(query), memory["keys"])
         visible, factors = self.window(states, position, memory["mask"])
-        return blend(scores, visible, memory["values"], factors)
+        return blend(scores, visible, memory["values"], factors, self.hard)
 
     def window(self, states: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mask of visible positions (B,1,T,S), and factors for the weights (B,1,T,S) or None."""

@@ -172,11 +172,12 @@ class Rnn:
     decoder_layers: Annotated[Layers, "number of decoder layers"] = 1
     bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
     context: Annotated[
-        Literal["start", "every"],
-        "the decoder gets the last encoder state as its first state (start), or also in each input (every)",
+        Literal["start", "every", "mean"],
+        "first state of the decoder: from the last encoder state. Each input: nothing more (start), also the last "
+        "encoder state (every), also the mean of all encoder states (mean)",
     ] = "start"
     attention: Annotated[
-        Literal["none", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
+        Literal["none", "plain_cosine", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"],
         "score function of the attention. none: no attention",
     ] = "additive"
     order: Annotated[
@@ -192,6 +193,7 @@ class Rnn:
     projections: Annotated[bool, "project the states to queries, keys and values"] = False
     heads: Annotated[Count, "number of attention heads; must divide dim; 2 or more need projections = true"] = 1
     input_feeding: Annotated[bool, "add the last attention context to the next input of the decoder; slower"] = False
+    hard: Annotated[bool, "attend only to the position with the largest weight (straight-through gradient)"] = False
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings, between layers and before the output"] = 0.1
 
@@ -208,6 +210,7 @@ class Rnn:
                 "projections": self.projections,
                 "heads": self.heads > 1,
                 "input_feeding": self.input_feeding,
+                "hard": self.hard,
             }.items():
                 if changed:
                     yield key, 'needs attention, but attention = "none"'

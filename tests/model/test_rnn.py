@@ -10,7 +10,7 @@ from support.models import RNNS, SRC, TGT, VOCAB, assert_close, parametrized, ra
 from torch import nn
 
 from nmt_cli.model.build import build_model
-from nmt_cli.model.rnn_scores import SourceAttention
+from nmt_cli.model.rnn_scores import SourceAttention, blend
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions
@@ -55,6 +55,8 @@ def cell(kind, p, x, state, direction=""):
 def score(kind, p, q, k, s):
     """The score of query q and key k at position s, by the formula of its paper."""
     match kind:
+        case "plain_cosine":
+            return (q @ k) / (np.linalg.norm(q) * np.linalg.norm(k))
         case "cosine":
             strength = math.log(1 + math.exp(p["strength.weight"][0] @ q + p["offset"][0]))
             return strength * (q @ k) / (np.linalg.norm(q) * np.linalg.norm(k))
@@ -96,6 +98,8 @@ def attend(config, p, h, states, t):
         if config.span == "predictive":
             sigma = config.radius / 2
             weights *= [math.exp(-((s - center) ** 2) / (2 * sigma**2)) for s in range(size)]
+        if config.hard:
+            weights = np.eye(size)[weights.argmax()]
         contexts.append(weights @ vs)
         rows.append(weights)
     return np.concatenate(contexts), np.array(rows)
@@ -126,7 +130,7 @@ def run_model(config, p, src, tgt):
     attentional, logits, attention = np.zeros(config.dim), [], []
     for t, i in enumerate(tgt):
         x = [target_table[i] * scale]
-        x += [last] if config.context == "every" else []
+        x += {"start": [], "every": [last], "mean": [states.mean(0)]}[config.context]
         x += [attentional] if config.input_feeding else []
         if config.order == "before":
             context, weights = attend(config, of_part(p, "attention"), layers[-1][0], states, t)
@@ -159,7 +163,7 @@ def test_recurrent_models_equal_numpy(config):
             np.testing.assert_allclose(actual, attention, atol=1e-5)
 
 
-SCORES = ["cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"]
+SCORES = ["plain_cosine", "cosine", "additive", "location", "general", "dot", "scaled_dot", "mlp"]
 
 
 @pytest.mark.parametrize("span", ["global", "monotonic", "predictive"])
@@ -184,6 +188,24 @@ def test_scores_and_windows_equal_numpy(kind, heads, span):
             expected, rows = attend(config, parameters, queries[n, t].double().numpy(), source, t)
             np.testing.assert_allclose(context[n, t], expected, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(weights[n, :, t, :length], rows, rtol=1e-4, atol=1e-5)
+
+
+def test_hard_attention_takes_the_gradient_of_soft_attention():
+    """The gradient of a softmax by its formula: dL/de_s = a_s (g . v_s - sum over r of a_r g . v_r), with g = dL/dc.
+    The values get the gradient of the weights that were used: only the chosen value has one."""
+    torch.manual_seed(5)
+    scores, values = (
+        torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in ((1, 1, 1, 5), (1, 5, 1, 3))
+    )
+    gradient = torch.randn(3, dtype=torch.double)
+    context, weights = blend(scores, torch.ones(1, 1, 1, 5, dtype=torch.bool), values, hard=True)
+    context[0, 0].backward(gradient)
+    chosen = int(scores.argmax())
+    assert weights.flatten().tolist() == [float(s == chosen) for s in range(5)]
+    assert_close(context[0, 0], values[0, chosen, 0])
+    a, along = scores.detach().flatten().softmax(0), values.detach()[0, :, 0] @ gradient
+    assert_close(scores.grad.flatten(), a * (along - a @ along))
+    assert_close(values.grad[0, :, 0], torch.eye(5).double()[chosen][:, None] * gradient)
 
 
 @pytest.mark.parametrize(("kind", "stack"), [("rnn", nn.RNN), ("gru", nn.GRU), ("lstm", nn.LSTM)])

@@ -96,7 +96,7 @@ FAMILY_PROBLEMS = [
     ("rnn", "model.dim=33", "model.dim: must be even with bidirectional = true, not 33"),
     ("rnn", "model.heads=2", "model.heads: 2 heads need projections = true"),
     ("rnn", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
-    ("rnn", "model.attention=luong", 'model.attention: must be one of "none", "cosine"'),
+    ("rnn", "model.attention=luong", 'model.attention: must be one of "none", "plain_cosine"'),
     ("rnn", "vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("decoder", "model.encoder_layers=2", "model.encoder_layers: unknown key"),
     ("decoder", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
@@ -116,12 +116,12 @@ def test_input_feeding_needs_attention_after_the_recurrence():
 
 
 def test_keys_of_attention_need_attention():
-    keys = ("order=before", "span=monotonic", "projections=true", "heads=2", "input_feeding=true")
+    keys = ("order=before", "span=monotonic", "projections=true", "heads=2", "input_feeding=true", "hard=true")
     with pytest.raises(NmtError) as caught:
         load_recipe(
             None, parse_overrides(("model.family=rnn", "model.attention=none", *(f"model.{key}" for key in keys)))
         )
-    for key in ("order", "span", "projections", "heads", "input_feeding"):
+    for key in ("order", "span", "projections", "heads", "input_feeding", "hard"):
         assert f'model.{key}: needs attention, but attention = "none"' in caught.value.message
 
 

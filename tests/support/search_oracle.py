@@ -100,7 +100,7 @@ FAMILIES: dict[str, recipe.Model] = {
     "rnn": recipe.Rnn(dim=8, attention="additive", decoder_layers=2, input_feeding=True, span="monotonic", radius=1),
     "heads": recipe.Rnn(dim=8, attention="scaled_dot", projections=True, heads=2),
     "predictive": recipe.Rnn(cell="rnn", dim=8, attention="general", span="predictive", radius=2),
-    "before": recipe.Rnn(dim=8, attention="additive", order="before", decoder_layers=2),
+    "before": recipe.Rnn(dim=8, attention="additive", order="before", decoder_layers=2, hard=True),
     "conv": recipe.Conv("conv", 8, 3, 1, 2, 64),
     "decoder": recipe.DecoderOnly("decoder", 8, 2, 16, 2, max_positions=64),
 }
