@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli import __version__
@@ -35,21 +36,30 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
         alignment_layer=-1,
         alignment_heads=config.heads,
     )
-    target = model.target_embedding
-    spec.encoder.embeddings[0].weight = _array((model.source_embedding or target).weight)
-    spec.decoder.embeddings.weight = _array(target.weight)
+    target = model.target_embedding.weight
+    words = {spec.encoder: model.source_table.weight, spec.decoder: target}
+    # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
+    places = {
+        side: positions(0, config.max_positions, target.cpu())
+        for side, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.target_positions))
+    }
+    if model.join is not None:  # W [e; p] + b is the sum of W_e e and W_p p + b
+        of_words, of_places = model.join.weight.cpu().chunk(2, 1)
+        words = {side: F.linear(table.cpu(), of_words) for side, table in words.items()}
+        places = {side: F.linear(table.cpu(), of_places, model.join.bias.cpu()) for side, table in places.items()}
+    spec.encoder.embeddings[0].weight = _array(words[spec.encoder])
+    spec.decoder.embeddings.weight = _array(words[spec.decoder])
     spec.decoder.projection.weight = _array(model.output_weight)
     bias = torch.zeros(len(model.output_weight))
     bias[[PAD, BOS]] = -1e4  # probability 0, as by forbid_pad_and_bos of model/base.py; float16 can represent it
     spec.decoder.projection.bias = _array(bias)
     layer: Any  # nn.ModuleList does not say the type of its modules
     norm: Any  # a LayerNorm in a pre-norm model, nn.Identity in a post-norm model
-    for side, positions, layers, norm in (
-        (spec.encoder, model.source_positions, model.encoder, model.encoder_norm),
-        (spec.decoder, model.target_positions, model.decoder, model.decoder_norm),
+    for side, layers, norm in (
+        (spec.encoder, model.encoder, model.encoder_norm),
+        (spec.decoder, model.decoder, model.decoder_norm),
     ):
-        # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
-        side.position_encodings.encodings = _array(positions(0, config.max_positions, target.weight.cpu()))
+        side.position_encodings.encodings = _array(places[side])
         for layer_spec, layer in zip(side.layer, layers, strict=True):
             _linear(layer_spec.self_attention.linear[0], layer.attention.qkv)
             _linear(layer_spec.self_attention.linear[1], layer.attention.output)

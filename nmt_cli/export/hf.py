@@ -37,8 +37,10 @@ def to_hf(trained: Trained, folder: Path) -> None:
         hint = 'only model.family = "transformer" can be exported'
         raise NmtError(f'transformers has no architecture for model.family = "{config.family}"', hint)
     marian = config.norm == "post"
-    if marian and config.positions == "learned":
-        problem = 'model.norm = "post" with learned positions and without a norm on the embeddings'
+    if config.positions_join == "concat":
+        raise NmtError('transformers has no architecture for model.positions_join = "concat"', _SUPPORTED)
+    if marian and config.positions != "sinusoidal":
+        problem = f'model.norm = "post" with model.positions = "{config.positions}"'
         raise NmtError(f"transformers has no architecture for {problem}", _SUPPORTED)
     if not marian and config.tie != "all":
         problem = f'model.norm = "pre" with model.tie = "{config.tie}"'

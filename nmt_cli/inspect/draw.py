@@ -128,7 +128,8 @@ def html_page(attention: Attention) -> str:
 
 
 def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> RenderableType:
-    """The position encoding by its formula, or as the model in the folder `path` has learned it."""
+    """The position encoding by its formula, or as the model in the folder `path` has learned it, and the products of
+    all pairs of positions: for sinusoids, a product depends only on the distance between the two positions."""
     if recipe.model.learned_positions and not path.is_dir():
         problem = "this recipe learns its positions in training, so only a trained model has them"
         raise NmtError(problem, "name a run: nmt inspect RUN --show positions")
@@ -136,9 +137,18 @@ def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> Renderab
     with torch.inference_mode():
         table = model.positions(min(40, recipe.model.max_positions))  # (positions,D); 40 fit on one screen
     if table is None:
-        raise NmtError(f'model.family = "{recipe.model.family}" has no position encoding', "a transformer has one")
+        keys = f'model.family = "{recipe.model.family}"'
+        keys += ' with model.positions = "none"' if hasattr(recipe.model, "positions") else ""
+        raise NmtError(f"{keys} has no position encoding", "a transformer has one")
     # Sines and cosines alternate in the table. Drawn apart, sines left and cosines right, they look like waves.
     sines_then_cosines = torch.cat([table[:, ::2], table[:, 1::2]], 1).detach().double().numpy()
     title = f"position encoding: positions 1 to {len(table)} down, odd dimensions left, even dimensions right"
     ends = ("1, 3, ...", f"..., {table.shape[1]}")
-    return Group(Text(title, style="bold"), raster(sines_then_cosines, min(width, 130), ink, *ends))
+    products = (table @ table.T).detach().double().numpy()
+    return Group(
+        Text(title, style="bold"),
+        raster(sines_then_cosines, min(width, 130), ink, *ends),
+        "",
+        Text(f"products P_t . P_s: positions t from 1 to {len(table)} down, s to the right", style="bold"),
+        raster(products, min(width, 130), ink, "1, 2, ...", f"..., {len(table)}"),
+    )

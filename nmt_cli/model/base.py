@@ -80,7 +80,7 @@ class Seq2Seq(nn.Module):
         return self.project(features), weights
 
     def positions(self, length: int) -> Tensor | None:
-        """(length,D): the position vectors that are added to source embeddings; None if the family has none."""
+        """(length,D): the vectors of the positions of the source; None if the model has none."""
         return None
 
     def uses_per_token(self, name: str) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from nmt_cli.model import cache
 from nmt_cli.model.attention import Attended
 from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
-from nmt_cli.model.transformer import EncoderLayer, LearnedPositions, Sinusoids, initialize, padding_mask
+from nmt_cli.model.transformer import POSITIONS, EncoderLayer, NoPositions, initialize, padding_mask
 from nmt_cli.recipe import schema as recipe
 
 
@@ -26,8 +26,7 @@ class SidePositions(nn.Module):
 
     def __init__(self, config: recipe.DecoderOnly) -> None:
         super().__init__()
-        kind = LearnedPositions if config.positions == "learned" else Sinusoids
-        self.table = kind(config.max_positions, config.dim)
+        self.table = POSITIONS[config.positions](config.max_positions, config.dim)
         self.side = nn.Parameter(torch.randn(config.dim))  # as large as a scaled embedding
 
     def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
@@ -68,6 +67,7 @@ class DecoderOnly(EmbeddingSeq2Seq):
         super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
         self.source_positions = SidePositions(config)
         self.target_positions = SidePositions(config)
+        self.join = nn.Linear(2 * dim, dim) if config.positions_join == "concat" else None
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
         initialize(self, dim)
@@ -80,7 +80,9 @@ class DecoderOnly(EmbeddingSeq2Seq):
         # The last layer computes only keys and values of the source: two of the three matrices of qkv.
         return (2 / 3 if "qkv" in name else 0.0), 1.0
 
-    def positions(self, length: int) -> Tensor:
+    def positions(self, length: int) -> Tensor | None:
+        if isinstance(self.source_positions.table, NoPositions):
+            return None
         return self.source_positions.table(0, length, self.target_embedding.weight)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:

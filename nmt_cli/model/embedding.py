@@ -28,6 +28,7 @@ class EmbeddingSeq2Seq(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
         self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
         self.output = nn.Linear(dim, target_vocab, bias=False) if tie == "none" else None
+        self.join: nn.Linear | None = None  # of model.positions_join = "concat"
 
     @property
     def output_weight(self) -> Tensor:
@@ -47,8 +48,12 @@ class EmbeddingSeq2Seq(Seq2Seq):
         if keep is not None:
             x = x * keep[..., None]
         if positions is not None:
-            x = x + positions(start, start + ids.size(1), x)
+            where = positions(start, start + ids.size(1), x)
+            x = x + where if self.join is None else self.join(torch.cat([x, where.expand(x.shape)], -1))
         return self.drop_out(x)
+
+    def uses_per_token(self, name: str) -> tuple[float, float]:
+        return (1.0, 1.0) if name.startswith("join") else super().uses_per_token(name)
 
     def drop_out(self, x: Tensor) -> Tensor:
         """Dropout at the rate model.dropout, in training only."""

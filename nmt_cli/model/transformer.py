@@ -64,6 +64,25 @@ class LearnedPositions(nn.Embedding):
         return self.weight[start:stop]
 
 
+class NoPositions(nn.Module):
+    """A zero vector for each position. The encoder is then permutation equivariant: if the words of a source change
+    places, the outputs of the encoder change places with them."""
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
+        return like.new_zeros(stop - start, self.dim)
+
+
+POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {
+    "sinusoidal": Sinusoids,
+    "learned": LearnedPositions,
+    "none": NoPositions,
+}
+
+
 class Residual(nn.Module):
     """The sum and the norm around each part of a layer. post-norm: norm(x + part(x)); pre-norm: x + part(norm(x))."""
 
@@ -171,9 +190,10 @@ class Transformer(EmbeddingSeq2Seq):
     def __init__(self, config: recipe.Transformer, source_vocab: int, target_vocab: int) -> None:
         dim = config.dim
         super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
-        positions = LearnedPositions if config.positions == "learned" else Sinusoids
+        positions = POSITIONS[config.positions]
         self.source_positions = positions(config.max_positions, dim)
         self.target_positions = positions(config.max_positions, dim)
+        self.join = nn.Linear(2 * dim, dim) if config.positions_join == "concat" else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         # A post-norm layer already ends with a norm.
@@ -181,7 +201,9 @@ class Transformer(EmbeddingSeq2Seq):
         self.decoder_norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
         initialize(self, dim)
 
-    def positions(self, length: int) -> Tensor:
+    def positions(self, length: int) -> Tensor | None:
+        if isinstance(self.source_positions, NoPositions):
+            return None
         return self.source_positions(0, length, self.target_embedding.weight)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:

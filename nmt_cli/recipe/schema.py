@@ -131,6 +131,10 @@ Tie = Annotated[
     Literal["all", "target", "none"],
     "shared weights. all: both embeddings and the output; target: target embedding and output",
 ]
+PositionsJoin = Annotated[
+    Literal["add", "concat"],
+    "input of the first layer from word vector e and position vector p: e + p (add), or W [e; p] + b (concat)",
+]
 MaxPositions = Annotated[Positions, "longest sentence in pieces, including the end mark"]
 
 
@@ -146,19 +150,22 @@ class Transformer:
     decoder_layers: Annotated[Layers, "number of decoder layers"] = 3
     activation: Activation = "relu"
     norm: Norm = "pre"
-    positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding"] = "sinusoidal"
+    positions: Annotated[
+        Literal["sinusoidal", "learned", "none"], "kind of position encoding. none: the encoder reads a bag of words"
+    ] = "sinusoidal"
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings and on the output of each sublayer"] = 0.1
     attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
     ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
+    positions_join: PositionsJoin = "add"
 
     @property
     def learned_positions(self) -> int:
         return self.max_positions if self.positions == "learned" else 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        yield from _attention_problems(self.dim, self.heads)
+        yield from _attention_problems(self)
 
 
 @dataclass(frozen=True)
@@ -255,28 +262,31 @@ class DecoderOnly:
     layers: Annotated[Layers, "number of layers; source and target go through all of them"] = 6
     activation: Activation = "relu"
     norm: Norm = "pre"
-    positions: Annotated[Literal["sinusoidal", "learned"], "kind of position encoding; each side starts at 0"] = (
-        "sinusoidal"
-    )
+    positions: Annotated[
+        Literal["sinusoidal", "learned", "none"], "kind of position encoding; each side starts at 0"
+    ] = "sinusoidal"
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings and on the output of each sublayer"] = 0.1
     attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
     ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
+    positions_join: PositionsJoin = "add"
 
     @property
     def learned_positions(self) -> int:
         return self.max_positions if self.positions == "learned" else 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        yield from _attention_problems(self.dim, self.heads)
+        yield from _attention_problems(self)
 
 
-def _attention_problems(dim: int, heads: int) -> Iterator[tuple[str, str]]:
-    if dim % heads:
-        yield "heads", f"must divide dim = {dim}; {heads} does not"
-    if dim % 2:
-        yield "dim", f"must be even, not {dim}: each position is encoded as pairs of sine and cosine"
+def _attention_problems(model: Transformer | DecoderOnly) -> Iterator[tuple[str, str]]:
+    if model.dim % model.heads:
+        yield "heads", f"must divide dim = {model.dim}; {model.heads} does not"
+    if model.dim % 2:
+        yield "dim", f"must be even, not {model.dim}: each position is encoded as pairs of sine and cosine"
+    if model.positions == "none" and model.positions_join == "concat":
+        yield "positions_join", 'needs positions, but positions = "none"'
 
 
 # One class per family; model/build.py builds a model from each. Every class has:

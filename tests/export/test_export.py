@@ -87,6 +87,7 @@ def test_types_of_weights_make_the_model_smaller(nmt, model, trained, tmp_path):
         {"norm": "post", "tie": "target"},
         {"norm": "pre", "tie": "all", "activation": "swish"},
         {"norm": "pre", "tie": "all", "positions": "learned"},
+        {"norm": "pre", "tie": "all", "positions": "none"},
     ],
 )
 def test_transformers_computes_the_same_logits(trained, tmp_path, variant, monkeypatch):
@@ -141,7 +142,15 @@ def test_transformers_loads_a_model_with_two_vocabularies(trained, tmp_path, mon
         torch.testing.assert_close(ours.model(src, tgt), logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", [{"norm": "post", "positions": "learned"}, {"norm": "pre", "tie": "none"}])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"norm": "post", "positions": "learned"},
+        {"norm": "post", "positions": "none"},
+        {"norm": "pre", "tie": "none"},
+        {"norm": "pre", "positions_join": "concat"},
+    ],
+)
 def test_architecture_without_a_counterpart_in_transformers_is_refused(trained, tmp_path, variant):
     with pytest.raises(NmtError, match="transformers has no"):
         to_hf(briefly_trained(trained, **variant), tmp_path / "hf")

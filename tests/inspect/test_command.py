@@ -150,7 +150,11 @@ def test_positions_by_formula(run, folder):
     drawn = run("--show", "positions", model="toy.toml").split("\n")
     assert drawn[0].startswith("position encoding: positions 1 to 40 down")
     assert drawn[1] == " 1 ▒▒▒▒▒▒▒▒████████"  # sin 0 and cos 0
-    assert len([line for line in drawn if re.match(" ?[0-9]+ [ ░▒▓█]", line)]) == 40
+    assert len([line for line in drawn if re.match(" ?[0-9]+ [ ░▒▓█]", line)]) == 80
+    first = next(n for n, line in enumerate(drawn) if line.startswith("products P_t . P_s"))
+    rows = [line[3:].ljust(40) for line in drawn[first + 1 : first + 41]]
+    assert [row[n] for n, row in enumerate(rows)] == ["█"] * 40  # P_t . P_t is the largest
+    assert all(rows[t][s] == rows[t - 1][s - 1] for t in range(1, 40) for s in range(1, 40))  # only the distance counts
     model = build_model(load_recipe(folder / "toy.toml").model, 4, 4)
     assert torch.equal(model.positions(7), sinusoids(7, 16))
     assert Seq2Seq().positions(3) is None
@@ -171,6 +175,8 @@ def test_learned_positions_come_from_the_trained_model(run, folder, tmp_path):
 def test_a_family_without_positions(run):
     with pytest.raises(NmtError, match="has no position encoding"):
         run("--show", "positions", model="demo-rnn")
+    with pytest.raises(NmtError, match=r'with model\.positions = "none" has no position encoding'):
+        run("--show", "positions", "--set", "model.positions=none", model="demo")
 
 
 @pytest.mark.parametrize(

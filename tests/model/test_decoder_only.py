@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from support.models import DECODERS, SRC, TGT, assert_close, copy_layer, parametrized, randomized, unpadded
+from support.models import DECODERS, SRC, TGT, assert_close, copy_layer, joined, parametrized, randomized, unpadded
 from torch import nn
 
 from nmt_cli.model.transformer import sinusoids
@@ -23,8 +23,9 @@ def test_decoder_only_equals_torch_causal_encoder(config):
         stack.norm.load_state_dict(model.norm.state_dict())
 
     def embedded(ids, table, positions):
-        where = positions.table.weight if config.positions == "learned" else sinusoids(64, 16)
-        return table.weight[ids] * 4.0 + where[: len(ids)] + positions.side
+        tables = {"sinusoidal": sinusoids(64, 16), "none": torch.zeros(64, 16)}
+        where = positions.table.weight if config.positions == "learned" else tables[config.positions]
+        return joined(model, table.weight[ids] * 4.0, where[: len(ids)] + positions.side)
 
     with torch.no_grad():
         logits = model(SRC, TGT)

@@ -14,6 +14,7 @@ from support.models import (
     assert_close,
     copy_attention,
     copy_layer,
+    joined,
     randomized,
     sentences,
     small_transformer,
@@ -63,6 +64,18 @@ def torch_stack(model: Transformer, options) -> tuple[nn.Module, nn.Module]:
     return encoder, decoder
 
 
+@pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned"])
+def test_only_without_positions_the_encoder_is_permutation_equivariant(positions):
+    """If the words of the source change places, the memory changes places with them, and the target stays the same."""
+    model, order = build(positions=positions), torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    src = SRC[1:2]
+    with torch.no_grad():
+        memory, moved = model.encode(src), model.encode(src[:, order])
+        same = all(torch.allclose(moved[name], memory[name][:, order], atol=1e-5) for name in memory)
+        logits = torch.allclose(model(src, TGT[1:2]), model(src[:, order], TGT[1:2]), atol=1e-5)
+    assert same == logits == (positions == "none")
+
+
 @every_option
 def test_whole_model_equals_torch_transformer(options):
     model = build(**options)
@@ -72,8 +85,9 @@ def test_whole_model_equals_torch_transformer(options):
     output = model.output.weight if options["tie"] == "none" else target
 
     def embedded(ids, table, learned):
-        positions = learned.weight if options["positions"] == "learned" else sinusoids(64, 16)
-        return table[ids] * 4.0 + positions[: ids.size(1)]
+        tables = {"sinusoidal": sinusoids(64, 16), "none": torch.zeros(64, 16)}
+        positions = learned.weight if options["positions"] == "learned" else tables[options["positions"]]
+        return joined(model, table[ids] * 4.0, positions[: ids.size(1)])
 
     with torch.no_grad():
         memory = encoder(embedded(SRC, source, model.source_positions), src_key_padding_mask=SRC == PAD)

@@ -110,9 +110,17 @@ def test_a_wrong_setting_of_another_family_is_named(family, override, message):
     assert message in caught.value.message
 
 
-def test_input_feeding_needs_attention_after_the_recurrence():
-    with pytest.raises(NmtError, match=r'model\.input_feeding: needs order = "after"'):
-        load_recipe(None, parse_overrides(("model.family=rnn", "model.order=before", "model.input_feeding=true")))
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("family=rnn", "order=before", "input_feeding=true"), r'model\.input_feeding: needs order = "after"'),
+        (("positions=none", "positions_join=concat"), r"model\.positions_join: needs positions"),
+        (("family=decoder", "positions=none", "positions_join=concat"), r"model\.positions_join: needs positions"),
+    ],
+)
+def test_two_keys_that_exclude_each_other(overrides, message):
+    with pytest.raises(NmtError, match=message):
+        load_recipe(None, parse_overrides([f"model.{override}" for override in overrides]))
 
 
 def test_keys_of_attention_need_attention():

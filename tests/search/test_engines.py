@@ -26,6 +26,8 @@ VARIANTS = [
     {"norm": "pre", "tie": "none", "positions": "learned", "activation": "gelu"},
     {"norm": "post", "tie": "target", "positions": "learned", "activation": "swish"},
     {"norm": "post", "tie": "none"},
+    {"norm": "pre", "tie": "all", "positions": "none"},
+    {"norm": "post", "tie": "all", "positions_join": "concat"},
 ]
 
 
@@ -43,7 +45,7 @@ def rank_of_end(engine: TorchEngine, source: list[int], prefix: tuple[int, ...])
     return int((logits > logits[EOS]).sum())
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v['norm']}-{v['tie']}")
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(v.values()))
 def test_engines_give_the_same_hypotheses(trained, tmp_path, variant):
     """With and without prefixes, by greedy and by beam search. Both engines get the same patience."""
     reference, fast = both_engines(briefly_trained(trained, **variant), tmp_path)

@@ -41,6 +41,11 @@ TRANSFORMER_OPTIONS = [
         ("pre", "learned", "none", "gelu"),
     ]
 ]
+TRANSFORMER_OPTIONS += [
+    {"norm": "pre", "positions": "none", "tie": "all", "activation": "relu"},
+    {"norm": "post", "positions": "sinusoidal", "tie": "all", "activation": "relu", "positions_join": "concat"},
+    {"norm": "pre", "positions": "learned", "tie": "target", "activation": "relu", "positions_join": "concat"},
+]
 
 TRANSFORMERS = {"-".join(options.values()): small_transformer(**options) for options in TRANSFORMER_OPTIONS}
 
@@ -85,12 +90,22 @@ DECODERS = {
     "decoder": recipe.DecoderOnly("decoder", 16, 4, 24, 3, max_positions=64),
     "decoder-post": recipe.DecoderOnly("decoder", 16, 2, 24, 2, "gelu", "post", "learned", 64, "target"),
     "decoder-one": recipe.DecoderOnly("decoder", 16, 4, 24, 1, max_positions=64, tie="none"),
+    "decoder-bag": recipe.DecoderOnly("decoder", 16, 4, 24, 2, positions="none", max_positions=64),
+    "decoder-concat": recipe.DecoderOnly("decoder", 16, 4, 24, 2, positions_join="concat", max_positions=64),
 }
 
 EVERY_MODEL = TRANSFORMERS | RNNS | CONVS | DECODERS
 
 # One model of each family but the Transformer.
 OTHER_FAMILIES = {"rnn": RNNS["additive"], "conv": CONVS["conv"], "decoder": DECODERS["decoder"]}
+
+
+def joined(model: Seq2Seq, words: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The input of the first layer. The product of a matrix and a concatenation is the sum of two products."""
+    if model.join is None:
+        return words + positions
+    of_words, of_positions = model.join.weight.chunk(2, 1)
+    return words @ of_words.T + positions @ of_positions.T + model.join.bias
 
 
 def parametrized(configs: dict[str, recipe.Model]) -> pytest.MarkDecorator:
