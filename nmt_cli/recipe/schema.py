@@ -100,7 +100,10 @@ class Vocab:
     """[vocab]: the SentencePiece vocabulary."""
 
     reuse: Annotated[Path | None, "reuse the vocabulary of this run, model or prepared folder"] = None
-    type: Annotated[Literal["bpe", "unigram"], "algorithm that learns the pieces"] = "bpe"
+    type: Annotated[
+        Literal["bpe", "unigram", "char", "word"],
+        "algorithm that learns the pieces (bpe, unigram), or each piece is one character or what stands between spaces",
+    ] = "bpe"
     size: Annotated[
         int,
         "number of pieces, including 4 special ones; per side if joint = false. 0: chosen from the text",
@@ -431,6 +434,11 @@ class Recipe:
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
+        if self.train.subword_sampling and self.vocab.type in ("char", "word"):
+            yield (
+                "train.subword_sampling",
+                f'needs pieces to cut in other ways; vocab.type = "{self.vocab.type}" has none',
+            )
         positions, most = self.model.max_positions, self.data.clean.max_tokens
         if 0 < positions <= most:
             yield "model.max_positions", f"must be above data.clean.max_tokens = {most}, not {positions}"

@@ -35,7 +35,7 @@ class Vocab:
     source_lang: str
     target_lang: str
     normalization: Normalization
-    type: str  # bpe or unigram
+    type: str  # a value of vocab.type
     symbols: tuple[str, ...]
 
     @property

@@ -110,6 +110,12 @@ def test_a_wrong_setting_of_another_family_is_named(family, override, message):
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_subword_sampling_needs_subwords(kind):
+    with pytest.raises(NmtError, match=r"train\.subword_sampling: needs pieces to cut"):
+        load_recipe(None, parse_overrides((f"vocab.type={kind}", "train.subword_sampling=0.1")))
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
