@@ -104,7 +104,6 @@ def _reliability(quality: Quality) -> Iterator[RenderableType]:
 def _training(about: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """The facts that the model folder holds, then the facts of the whole run if there is a log."""
     trained = about["trained"]
-    trained = about["trained"]
     yield "recipe", str(trained.get("recipe", ""))
     if "step" in trained:
         yield "trained", f"{trained['step']:,} steps, {trained['tokens']:,} target tokens"
