@@ -62,7 +62,7 @@ def place(prepared, tmp_path_factory) -> Path:
     [
         ["prepare", "--source", "a.en", "--target", "a.de", "--vocab-size", "60", "--out", "data"],
         ["train", "x.toml", "--out", "new"],
-        ["translate", "run", "a.en", "--engine", "torch"],
+        ["translate", "run", "a.en", "--engine", "torch", "--workers", "1"],  # processes exchange pickles by pipes
         ["export", "run", "--to", "hf", "--out", "hf"],
         ["export", "run", "--to", "ctranslate2", "--out", "ct2"],
         ["inspect", "run", "I like the green cat."],
