@@ -12,6 +12,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from support.checks import assert_user_error, on_terminal
+from support.records import write_again
 from support.small_language import sentences
 
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
@@ -186,6 +187,7 @@ def test_scores_are_those_of_translate_and_score(nmt, model, write, tmp_path):
     recipe = tmp_path / "runs/short/model/recipe.toml"
     short = re.sub(r"\[translate\][^\[]*", "[translate]\nbeam = 1\nmax_ratio = 0.1\n", recipe.read_text())
     recipe.write_text(short)
+    write_again(tmp_path / "runs/short/model/about.json")
     pairs = sentences(30, seed=5)
     for side, language in enumerate(("en", "fr")):
         write(f"t.{language}", "".join(pair[side] + "\n" for pair in pairs))

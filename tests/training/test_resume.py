@@ -141,7 +141,7 @@ def test_a_run_without_an_intact_checkpoint_is_left_as_it_is(nmt, toy, tmp_path)
         damage_weights(folder)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     result = nmt("train", toy, *sets("train.steps=30"))
-    assert_user_error(result, "no checkpoint of", "is intact", "step-20/model.safetensors cannot be read")
+    assert_user_error(result, "no checkpoint of", "is intact", "step-20/model.safetensors is damaged")
     assert "--from" in result.err and "runs/toy/model --out NEW" in " ".join(result.err.split())
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     assert nmt("train", toy, "--from", run.model, "--out", "new", *sets("train.steps=5")).code == 0

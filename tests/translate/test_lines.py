@@ -176,7 +176,8 @@ def test_jsonl_contains_no_control_character(nmt, model):
 def test_damaged_vocabulary_is_an_error(nmt, model, tmp_path, name, content):
     shutil.copytree(model / "model", tmp_path / "copy")
     (tmp_path / "copy/vocab" / name).write_bytes(content)
-    assert_user_error(nmt("translate", "copy", stdin=b"a\n"), "the vocabulary in", "damaged")
+    assert_user_error(nmt("translate", "copy", stdin=b"a\n"), f"copy/vocab/{name} is damaged")
+    assert_user_error(nmt("translate", "copy", "--no-verify", stdin=b"a\n"), "the vocabulary", "damaged")
 
 
 @pytest.mark.parametrize(("name", "message"), [("none", "there is no model none"), (".", "is not a model")])

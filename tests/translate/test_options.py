@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.checks import assert_user_error
+from support.records import write_again
 from support.small_language import ENGINES, SENTENCES, TEST, text_of
 from support.small_models import briefly_trained
 
@@ -140,12 +141,12 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     search |= {"at_least": 0.25, "below": "copy"}
     engine = {"engine": "torch", "type": "float32", "device": "cpu", "workers": 8, "batch_tokens": 11}
     words = [word for name, value in {**search, **engine}.items() for word in (f"--{name.replace('_', '-')}", value)]
-    flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--format", "jsonl"]
+    flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--no-verify", "--format", "jsonl"]
     texts = ["--forbid", "a", "--forbid", "b", "--glossary", "g.tsv", "--ensemble", "m"]
     app(["translate", str(model), os.devnull, *map(str, words), *flags, *texts], standalone_mode=False)
     assert passed == {
         **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
-        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False, "split": False},
+        **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False, "split": False, "verify": False},
         **{"confidence": True},
         **search,
         **engine,
@@ -171,4 +172,5 @@ def test_ensemble_averages_probabilities(nmt, model, trained, translators, tmp_p
     at = proto.index("▁the".encode())
     proto[at : at + 6] = "▁thx".encode()
     (other / "vocab/joint.model").write_bytes(bytes(proto))
+    write_again(other / "about.json")
     assert_user_error(nmt("translate", model, "--ensemble", other, stdin=b"a\n"), "another vocabulary")

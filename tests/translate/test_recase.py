@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from support.records import write_again
 from support.small_language import SENTENCES
 
 import nmt_cli
@@ -91,6 +92,7 @@ def test_case_that_the_model_was_trained_for_stays(model, tmp_path, known):
     text = recipe.read_text()
     assert f"{known} = 0.0" in text
     recipe.write_text(text.replace(f"{known} = 0.0", f"{known} = 0.1"))
+    write_again(tmp_path / "model/about.json")
     line = "This Boy Sees My Small Dog."
     with nmt_cli.load(tmp_path / "model") as translator:
         flags = [found.flags for found in translator.translate([line.upper(), line])]
