@@ -102,7 +102,7 @@ class Vocab:
     reuse: Annotated[Path | None, "reuse the vocabulary of this run, model or prepared folder"] = None
     type: Annotated[
         Literal["bpe", "unigram", "char", "word"],
-        "algorithm that learns the pieces (bpe, unigram), or each piece is one character or what stands between spaces",
+        "kind of piece. bpe and unigram: learned; char: one character; word: the text between two spaces",
     ] = "bpe"
     size: Annotated[
         int,

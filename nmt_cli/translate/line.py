@@ -60,7 +60,7 @@ class _Part:
     ids: tuple[int, ...]
     start: int
     stop: int
-    words: tuple[int, ...] | None  # their numbers in the line; None: a word was cut, so nothing can be aligned
+    words: tuple[int, ...] | None  # the number of each word in the line; None: a word was cut, so nothing is aligned
 
 
 def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
@@ -86,9 +86,8 @@ class LineTranslator:
         self.vocab, self.settings = vocab, settings
         self.spaced = [puts_spaces_between_sentences(side) for side in (vocab.source_lang, vocab.target_lang)]
         symbols = "|".join(re.escape(symbol) for symbol in sorted(vocab.symbols, key=len, reverse=True))
-        self.tags = re.compile(
-            rf"(?:\s*(?:{symbols or '(?!)'})\s*)+"
-        )  # typed at the beginning of a line, such as <2de>
+        # Symbols that the user types at the beginning of a line, such as <2de>.
+        self.tags = re.compile(rf"(?:\s*(?:{symbols or '(?!)'})\s*)+")
 
         @cache
         def is_known(character: str) -> bool:
@@ -149,19 +148,13 @@ class LineTranslator:
             ids = self._encode(clean)
             start += len(text) - len(text.lstrip())
             more = self._count_words(ids) - number_of_tags if self.settings.align else 0
-            parts.append(
-                _Part(
-                    clean, ids, start, start + len(text.strip()), (*range(number_of_tags), *range(words, words + more))
-                )
-            )
+            numbers = (*range(number_of_tags), *range(words, words + more))
+            parts.append(_Part(clean, ids, start, start + len(text.strip()), numbers))
             words += more
-        if (
-            self.settings.align
-            and len(parts) > 1
-            and words != self._count_words(self._encode(normalize(row.text, form)))
-        ):
-            return [replace(part, words=None) for part in parts]
-        return parts
+        if len(parts) == 1 or not self.settings.align:
+            return parts
+        no_word_was_cut = words == self._count_words(self._encode(normalize(row.text, form)))
+        return parts if no_word_was_cut else [replace(part, words=None) for part in parts]
 
     def _joined(
         self, line: str, parts: list[_Part], found: list[list[Output]]
@@ -230,7 +223,7 @@ class LineTranslator:
         return lost(required, [*contents(translation, self.is_known), *terms_in(translation, terms)])
 
     def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
-        """Translate a part. A part in capitals or in title case that the model does not know goes in sentence case."""
+        """Translate a part. Capitals and title case become sentence case, unless the model was trained for them."""
         recased = None if prefix else sentence_case(part.text, verbatim, self._count, self.vocab.source_lang)
         if recased is None or recased.case in self.settings.known_cases:
             return (yield from self._repaired(line, part, prefix))
@@ -375,7 +368,7 @@ class LineTranslator:
 
 
 def _mean_confidence(parts: Sequence[Output]) -> float | None:
-    """The mean over all parts that the model wrote, weighted by their pieces, because chrF weighs parts so, too."""
+    """The mean over all parts that the model wrote. Long parts count more, because they decide the chrF of the line."""
     weights = [(part.confidence, part.length) for part in parts if part.confidence is not None]
     total = sum(length for _, length in weights)
     return sum(confidence * length for confidence, length in weights) / total if total else None

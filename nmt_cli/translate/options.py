@@ -42,7 +42,7 @@ class TranslateOptions(TypedDict, total=False):
     split: bool | None  # translate a line of several sentences sentence by sentence; None: as the model was trained
     confidence: bool  # estimate how good each translation is; on by default
     at_least: float | None  # withhold translations with a lower confidence
-    below: Literal["empty", "copy"]  # what stands in place of a withheld translation: nothing, or the source
+    below: Literal["empty", "copy"]  # a withheld translation becomes an empty line, or a copy of the source
     batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 

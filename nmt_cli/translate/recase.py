@@ -30,7 +30,8 @@ class Recased:
 
     def put_back(self, translation: str) -> str:
         """The translation in the case that the text had."""
-        parts = re.split(f"({'|'.join(map(re.escape, self.fixed))})", translation) if self.fixed else [translation]
+        fixed = sorted(self.fixed, key=len, reverse=True)  # a short text may be the beginning of a long one
+        parts = re.split(f"({'|'.join(map(re.escape, fixed))})", translation) if fixed else [translation]
         for number in range(0, len(parts), 2):
             if self.case == "capitals":
                 parts[number] = parts[number].upper()
