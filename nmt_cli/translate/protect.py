@@ -39,7 +39,7 @@ RULES = {
     "emoji": rf"[0-9\#*] \ufe0f? \u20e3 | [{_EMOJI}] [{_EMOJI}\ufe0f\u200d\u20e3]*",  # keycaps are emoji, too
     "word": rf"(?P<word> {_CHARACTER} (?: {_CHARACTER} | \( {_CHARACTER}* \) )* )",  # if it looks like CODE
 }
-# A word that is no word of a language.
+# Signs that a word belongs to no language: an address, a placeholder, a name in code, ...
 CODE = {
     "address": r":// | [@\#] \w",  # and @mention, #tag
     "placeholder": r"\$ [^\W\d] | (?<!\d) % [-+.\#]? [\w(]",  # $NAME, %s, %1$s, %(x)d, %L1
