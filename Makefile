@@ -29,10 +29,12 @@ torture: $(STAMP)  ## run the tests that take long
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-docs: $(STAMP)  ## write the generated parts of docs/: the keys of recipes, the commands and options, the licenses
+docs: $(STAMP)  ## write the generated parts of docs/, then build the site build/site/index.html
 	$(BIN)/python tools/recipe_keys.py docs/recipe.md
 	$(BIN)/python tools/command_reference.py docs/commands.md
 	$(BIN)/python tools/licenses.py docs/licenses.md
+	$(BIN)/sphinx-build -q -W -c docs . build/site
+	@echo "the site: build/site/index.html"
 
 bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

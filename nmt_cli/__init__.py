@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nmt_cli.training.session import train
     from nmt_cli.translate.translator import load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["NmtError", "__version__", "attention", "load", "prepare", "score", "train"]
 
 _MODULES = {
