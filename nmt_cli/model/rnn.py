@@ -1,5 +1,5 @@
 """Recurrent models without attention (Sutskever et al. 2014; Cho et al. 2014) and with attention (Bahdanau et al. 2015;
-Luong et al. 2015).
+Luong et al. 2015), and the deep models Deep-Att (Zhou et al. 2016) and GNMT (Wu et al. 2016).
 
 model.order = "after" (Luong):
     h_t = recurrence([y_{t-1}; s; a_{t-1}], h_{t-1})    s, the last state of the encoder, if model.context = "every", or
@@ -15,7 +15,15 @@ model.order = "before" (Bahdanau):
     a_t = tanh(W [c_t; h_t; y_{t-1}])                   eq. 4: g(y_{t-1}, s_t, c_t). The paper's g has maxout, not tanh
     p(y_t) = softmax(E a_t)
 
-If h_t depends on neither a_{t-1} nor c_t, the recurrence computes the whole target in one call.
+model.order = "bottom" (Deep-Att and GNMT), with h^i_t for layer i of L:
+    c_t = attention(h^1_{t-1}, source)                  Wu et al., section 3
+    h^1_t = recurrence([y_{t-1}; s; c_t], h^1_{t-1})
+    h^i_t = recurrence(x^i_t, h^i_{t-1})                x^i_t = h^{i-1}_t, changed by `Rnn.connect` if model.skip is
+                                                        set; with model.context_to_all = true also c_t
+    p(y_t) = softmax(E h^L_t)
+
+If h_t depends on neither a_{t-1} nor c_t, the recurrence computes the whole target in one call. With "bottom", this
+holds for all layers but the lowest.
 """
 
 from __future__ import annotations
@@ -25,6 +33,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -56,6 +65,23 @@ def initialize_recurrence(layer: nn.RNNBase) -> None:
             nn.init.ones_(gates[1])  # the forget gate; the order is input, forget, cell, output
 
 
+def backwards(x: Tensor, mask: Tensor) -> Tensor:
+    """x (B,S,...) with the tokens of each sentence in the opposite order. Padding stays at the end."""
+    length = x.size(1)
+    index = (mask.sum(1, keepdim=True) - 1 - torch.arange(length, device=x.device)) % length
+    return x.gather(1, index[..., None].expand(x.shape))
+
+
+def half_of_products(layer: nn.RNNBase, x: Tensor) -> Tensor:
+    """Half(f) of Zhou et al.: the first half of f = W x + b, which the cell adds to U h. A layer of both directions has
+    two of them."""
+    halves = []
+    for direction in ("", "_reverse")[: 1 + layer.bidirectional]:
+        weight, bias = (getattr(layer, f"{name}_ih_l0{direction}") for name in ("weight", "bias"))
+        halves.append(F.linear(x, weight[: len(weight) // 2], bias[: len(bias) // 2]))
+    return torch.cat(halves, 2)
+
+
 class Rnn(EmbeddingSeq2Seq):
     def __init__(self, config: recipe.Rnn, source_vocab: int, target_vocab: int) -> None:
         dim = config.dim
@@ -63,22 +89,32 @@ class Rnn(EmbeddingSeq2Seq):
         self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
         # The tensor of the memory that is part of each input.
         self.input_context = {"start": None, "every": "last", "mean": "mean"}[config.context]
-        self.input_feeding, self.attends_before = config.input_feeding, config.order == "before"
+        self.input_feeding, self.skip, self.context_to_all = config.input_feeding, config.skip, config.context_to_all
+        self.attends_before, attends_at_bottom = config.order != "after", config.order == "bottom"
+        self.single_layers = 1 if attends_at_bottom else config.decoder_layers  # those that run step by step, if any do
+        self.asking_layer = 0 if attends_at_bottom else -1  # the layer whose last state is the query
         cell, self.single_step = CELLS[config.cell]
+        fast_forward = {"rnn": 1, "gru": 3, "lstm": 4}[config.cell] * dim // 2 if config.skip == "fast_forward" else 0
         # One module per layer instead of one stack, to use the dropout of dropout.py between layers.
-        directions = 1 + config.bidirectional
-        self.encoder = nn.ModuleList(
-            cell(dim, dim // directions, batch_first=True, bidirectional=config.bidirectional)
-            for _ in range(config.encoder_layers)
-        )
+        self.columns = 2 if config.directions == "interleaved" else 1
+        self.encoder = nn.ModuleList()
+        for i in [*range(config.encoder_layers)] * self.columns:
+            both = config.directions == "both" or (config.directions == "both_first" and i == 0)
+            input_width = (dim + fast_forward) // self.columns if i else dim
+            width = dim // 2 if both else dim // self.columns
+            self.encoder.append(cell(input_width, width, batch_first=True, bidirectional=both))
+        # W_p of Deep-Att: the states that the decoder sees, from [W x; h] of the highest layer of each column.
+        self.encoder_states = nn.Linear(dim + fast_forward, dim, bias=False) if fast_forward else None
         self.bridge = nn.Linear(dim, len(self.state_names) * config.decoder_layers * dim)
         inputs = (True, self.input_context, self.input_feeding, self.attends_before)
         input_width = sum(map(bool, inputs)) * dim
+        higher_width = dim + fast_forward + self.context_to_all * dim
         self.decoder = nn.ModuleList(
-            cell(dim if i else input_width, dim, batch_first=True) for i in range(config.decoder_layers)
+            cell(higher_width if i else input_width, dim, batch_first=True) for i in range(config.decoder_layers)
         )
         self.attention = SourceAttention(config) if config.attention != "none" else None
-        self.readout = nn.Linear((2 + self.attends_before) * dim, dim, bias=False) if self.attention else None
+        has_readout = self.attention is not None and not attends_at_bottom
+        self.readout = nn.Linear((2 + self.attends_before) * dim, dim, bias=False) if has_readout else None
         self.initialize(dim)
 
     def initialize(self, dim: int) -> None:
@@ -107,7 +143,11 @@ class Rnn(EmbeddingSeq2Seq):
             return heads / 2, heads / 2
         if name.startswith("attention.score"):
             return (heads, 0.0) if ".source." in name else (0.0, heads)
-        return super().uses_per_token(name)
+        by_source, by_target = super().uses_per_token(name)
+        # A fast-forward connection multiplies half of the input matrix once more. The highest decoder layer has none.
+        again = self.skip == "fast_forward" and "weight_ih" in name
+        factor = 1.5 if again and not name.startswith(f"decoder.{len(self.decoder) - 1}.") else 1.0
+        return factor * by_source, factor * by_target
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the last state (B,D), the mean of the states (B,D), and the tensors of SourceAttention.read."""
@@ -117,18 +157,47 @@ class Rnn(EmbeddingSeq2Seq):
         # unpacked sequences are faster.
         lengths = mask.sum(1).cpu()
         packed = bool((lengths < src.size(1)).any())
-        for i, layer in enumerate(self.encoder):
-            x = self.drop_out(x) if i else x
-            if packed:
-                output, last = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
-                x, _ = pad_packed_sequence(output, batch_first=True, total_length=src.size(1))
-            else:
-                x, last = layer(x)
-        hidden = last[0] if isinstance(last, tuple) else last  # (directions,B,D/directions)
-        memory = {"last": hidden.transpose(0, 1).flatten(1)}
+
+        def read(layer: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
+            if not packed:
+                return layer(x)
+            output, last = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+            return pad_packed_sequence(output, batch_first=True, total_length=src.size(1))[0], last
+
+        depth = len(self.encoder) // self.columns
+        outputs, lasts = [], []
+        for column in range(self.columns):
+            y = x
+            for i in range(depth):
+                layer, inputs = self.encoder[column * depth + i], y
+                assert isinstance(layer, nn.RNNBase)
+                if self.columns == 2 and (i + column) % 2:  # odd layers of one column, even layers of the other
+                    y, last = read(layer, backwards(y, mask))
+                    y = backwards(y, mask)
+                else:
+                    y, last = read(layer, y)
+                y = self.connect(i, layer, inputs, inputs, y, is_last=i + 1 == depth)
+                if self.encoder_states is not None and i + 1 == depth:
+                    y = torch.cat([half_of_products(layer, inputs), y], 2)
+            outputs.append(y)
+            hidden = last[0] if isinstance(last, tuple) else last  # (directions,B,D/directions)
+            lasts.append(hidden.transpose(0, 1).flatten(1))
+        x = torch.cat(outputs, 2)
+        x = x if self.encoder_states is None else self.encoder_states(x)
+        memory = {"last": torch.cat(lasts, 1)}
         if self.input_context == "mean":
-            memory["mean"] = x.sum(1) / mask.sum(1, keepdim=True)  # x is zero where the source is padding
+            memory["mean"] = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         return memory if self.attention is None else memory | self.attention.read(x, mask)
+
+    def connect(self, i: int, layer: nn.RNNBase, inputs: Tensor, x: Tensor, y: Tensor, is_last: bool) -> Tensor:
+        """The output of layer i as the input of the next layer. The layer made y from `inputs`: x, and a context if
+        model.context_to_all is true."""
+        y = y if is_last else self.drop_out(y)
+        if self.skip == "residual" and i >= 2:
+            return x + y
+        if self.skip == "fast_forward" and not is_last:
+            return torch.cat([half_of_products(layer, inputs), y], 2)
+        return y
 
     def start(self, memory: Tensors) -> Tensors:
         """The state: the tensors of the cells (B,L,D), a_{t-1} (B,D) with input feeding, the number of steps (B,)."""
@@ -147,63 +216,75 @@ class Rnn(EmbeddingSeq2Seq):
         return self.project(x[:, 0]), weights if attention else None, state
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
-        x, state = self.embed(tgt_in, self.target_embedding, None, keep), self.start(memory)
-        # With both options, a step needs the result of the last step. Otherwise all steps run in one call.
-        outputs, cross = [], []
-        for part in x.split(1, 1) if self.input_feeding or self.attends_before else [x]:
-            output, part_cross, state = self.run_decoder(part, memory, state)
-            outputs.append(output)
-            cross += [] if part_cross is None else [part_cross]
-        weights = {"cross": torch.cat(cross, 2)[:, None]} if attention and cross else {}
-        return torch.cat(outputs, 1), weights if attention else None
+        x = self.embed(tgt_in, self.target_embedding, None, keep)
+        x, cross, _ = self.run_decoder(x, memory, self.start(memory))
+        weights = {} if cross is None else {"cross": cross[:, None]}
+        return x, weights if attention else None
 
     def run_decoder(self, x: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensor | None, Tensors]:
         """Embeddings (B,T,D) and the state before -> a_t (B,T,D), attention weights (B,H,T,S), the state after."""
         position = state["position"][:, None] + torch.arange(x.size(1), device=x.device)
-        next_state = {"position": position[:, -1] + 1}
-        inputs = [x]
+        cells = [list(cell) for cell in zip(*(state[name].unbind(1) for name in self.state_names), strict=True)]
+        attentional, first, rest = state.get("attentional"), range(self.single_layers), range(len(self.decoder))
         if self.input_context is not None:
-            context = memory[self.input_context].repeat_interleave(len(x) // len(memory["last"]), 0)
-            inputs.append(context[:, None].expand(x.shape))
-        if self.input_feeding:
-            inputs.append(state["attentional"][:, None])
-        weights = None
-        if self.attends_before:
-            context, weights = self.attend(state["hidden"][:, -1:], memory, position)
-            inputs.append(context)
-        hidden, recurrent = self.recur(torch.cat(inputs, 2), state)
-        output = hidden
-        if self.readout is not None:
-            if not self.attends_before:
-                context, weights = self.attend(hidden, memory, position)
-            parts = [context, hidden, x] if self.attends_before else [context, hidden]
-            output = torch.tanh(self.readout(torch.cat(parts, 2)))
-        if self.input_feeding:
-            next_state["attentional"] = output[:, -1]
-        return self.drop_out(output), weights, next_state | recurrent
+            source = memory[self.input_context].repeat_interleave(len(x) // len(memory["last"]), 0)[:, None]
+        # With input feeding and with attention before the recurrence, a step needs the result of the last step.
+        # Otherwise all steps run in one call.
+        waits, context = self.input_feeding or self.attends_before, None
+        outputs, contexts, cross = [], [], []
+        for part, at in zip(x.split(1, 1), position.split(1, 1), strict=True) if waits else [(x, position)]:
+            inputs = [part]
+            if self.input_context is not None:
+                inputs.append(source.expand(part.shape))
+            if attentional is not None:
+                inputs.append(attentional[:, None])
+            if self.attends_before:
+                context, weights = self.attend(cells[self.asking_layer][0][:, None], memory, at)
+                inputs.append(context)
+            output = self.recur(first, torch.cat(inputs, 2), cells, context)
+            if self.readout is not None:
+                if context is None or not self.attends_before:
+                    context, weights = self.attend(output, memory, at)
+                seen = [context, output, part] if self.attends_before else [context, output]
+                output = torch.tanh(self.readout(torch.cat(seen, 2)))
+            if self.input_feeding:
+                attentional = output[:, -1]
+            outputs.append(output)
+            if context is not None:
+                contexts.append(context)
+                cross.append(weights)
+        context = torch.cat(contexts, 1) if contexts else None
+        output = self.recur(rest[self.single_layers :], torch.cat(outputs, 1), cells, context)
+        next_state = {"position": position[:, -1] + 1}
+        if attentional is not None:
+            next_state["attentional"] = attentional
+        for name, parts in zip(self.state_names, zip(*cells, strict=True), strict=True):
+            next_state[name] = torch.stack(parts, 1)
+        return self.drop_out(output), torch.cat(cross, 2) if cross else None, next_state
 
     def attend(self, hidden: Tensor, memory: Tensors, position: Tensor) -> tuple[Tensor, Tensor]:
         """States of the decoder (B*K,T,D) and their positions (B*K,T) -> contexts (B*K,T,D), weights (B,H,K*T,S)."""
         assert self.attention is not None
         # The hypotheses of a sentence share its source, so attention treats them like positions of one target.
         rows = len(memory["last"])
-        context, weights = self.attention(hidden.reshape(rows, -1, hidden.size(2)), memory, position.view(rows, -1))
+        context, weights = self.attention(hidden.reshape(rows, -1, hidden.size(2)), memory, position.reshape(rows, -1))
         return context.view(hidden.shape), weights
 
-    def recur(self, x: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """The layers of the decoder: inputs (B,T,...) and a state -> h_t (B,T,D), and the last state of each layer."""
-        last_states = []
-        for i, layer in enumerate(self.decoder):
-            x = self.drop_out(x) if i else x
-            first = [state[name][:, i].contiguous() for name in self.state_names]
+    def recur(self, layers: range, x: Tensor, cells: list[list[Tensor]], context: Tensor | None) -> Tensor:
+        """Some layers of the decoder: inputs (B,T,...) -> the output of the last of them (B,T,D). cells[i] are the
+        tensors (B,D) of the state of layer i, which are replaced. `context` (B,T,D) is for model.context_to_all."""
+        for i in layers:
+            layer, first = self.decoder[i], cells[i]
+            assert isinstance(layer, nn.RNNBase)
+            inputs = torch.cat([x, context], 2) if i and self.context_to_all and context is not None else x
             if x.size(1) > 1:
-                first = [part[None] for part in first]
-                x, last = layer(x, tuple(first) if len(first) > 1 else first[0])
-                last_states.append([part[0] for part in last] if isinstance(last, tuple) else [last[0]])
+                first = [part.contiguous()[None] for part in first]
+                y, last = layer(inputs, tuple(first) if len(first) > 1 else first[0])
+                cells[i] = [part[0] for part in last] if isinstance(last, tuple) else [last[0]]
             else:  # for a single step, the function of the cell is a third faster than the module
                 weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
-                last = self.single_step(x[:, 0], first if len(first) > 1 else first[0], *weights)
-                last_states.append(list(last) if isinstance(last, tuple) else [last])
-                x = last_states[-1][0][:, None]
-        stacked = [torch.stack(parts, 1) for parts in zip(*last_states, strict=True)]  # (B,L,D) each
-        return x, dict(zip(self.state_names, stacked, strict=True))
+                last = self.single_step(inputs[:, 0], first if len(first) > 1 else first[0], *weights)
+                cells[i] = list(last) if isinstance(last, tuple) else [last]
+                y = cells[i][0][:, None]
+            x = self.connect(i, layer, inputs, x, y, is_last=i + 1 == len(self.decoder))
+        return x

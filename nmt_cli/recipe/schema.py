@@ -173,14 +173,25 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Rnn:
-    """[model] with family = "rnn": Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015."""
+    """[model] with family = "rnn": Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015; Zhou et al. 2016;
+    Wu et al. 2016."""
 
     family: Annotated[Literal["rnn"], "architecture of the model"] = "rnn"
     cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrent cell; rnn is the plain cell with tanh"] = "lstm"
     dim: Annotated[Width, "width of the embeddings and states"] = 256
     encoder_layers: Annotated[Layers, "number of encoder layers"] = 1
     decoder_layers: Annotated[Layers, "number of decoder layers"] = 1
-    bidirectional: Annotated[bool, "read the source in both directions, each with half of dim"] = True
+    directions: Annotated[
+        Literal["forward", "both", "both_first", "interleaved"],
+        "directions in which the encoder reads. both: each layer has both, each with half of dim; both_first: only the "
+        "lowest layer has both (GNMT); interleaved: two columns of half of dim change direction with each layer "
+        "(Deep-Att)",
+    ] = "both"
+    skip: Annotated[
+        Literal["none", "residual", "fast_forward"],
+        "connections around layers. residual: from the third layer on, the input is added to the output (GNMT); "
+        "fast_forward: half of W x of a layer is also an input of the next layer (Deep-Att)",
+    ] = "none"
     context: Annotated[
         Literal["start", "every", "mean"],
         "first state of the decoder: from the last encoder state. Each input: nothing more (start), also the last "
@@ -191,9 +202,11 @@ class Rnn:
         "score function of the attention. none: no attention",
     ] = "additive"
     order: Annotated[
-        Literal["before", "after"],
-        "attention before the recurrence, by the last state (Bahdanau; slower), or after it, by the new state (Luong)",
+        Literal["before", "after", "bottom"],
+        "attention before the recurrence, by the last state (Bahdanau; slower), after it, by the new state (Luong), or "
+        "before it, by the last state of the lowest layer (GNMT, Deep-Att)",
     ] = "after"
+    context_to_all: Annotated[bool, "give the attention context to all decoder layers, not only to the lowest"] = False
     span: Annotated[
         Literal["global", "monotonic", "predictive"],
         "source positions that attention sees: all, those near the target position, or those near a predicted position",
@@ -211,11 +224,16 @@ class Rnn:
     learned_positions: ClassVar[int] = 0
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        if self.bidirectional and self.dim % 2:
-            yield "dim", f"must be even with bidirectional = true, not {self.dim}"
+        if self.directions != "forward" and self.dim % 2:
+            yield "dim", f'must be even with directions = "{self.directions}", not {self.dim}'
+        if self.skip == "fast_forward" and self.dim % 4:
+            yield "dim", f'must be a multiple of 4 with skip = "fast_forward", not {self.dim}'
+        if self.skip == "residual" and max(self.encoder_layers, self.decoder_layers) < 3:
+            yield "skip", "residual connections begin at the third layer; set encoder_layers or decoder_layers to 3"
         if self.attention == "none":
             for key, changed in {
                 "order": self.order != "after",
+                "context_to_all": self.context_to_all,
                 "span": self.span != "global",
                 "projections": self.projections,
                 "heads": self.heads > 1,
@@ -228,8 +246,13 @@ class Rnn:
             yield "heads", f"must divide dim = {self.dim}; {self.heads} does not"
         elif self.heads > 1 and not self.projections:
             yield "heads", f"{self.heads} heads need projections = true; without projections all heads are equal"
-        if self.order == "before" and self.input_feeding:
-            yield "input_feeding", 'needs order = "after"; with order = "before" the context is an input already'
+        if self.order != "after" and self.input_feeding:
+            yield "input_feeding", f'needs order = "after"; with order = "{self.order}" the context is an input already'
+        if self.order == "after" and self.context_to_all and self.attention != "none":
+            yield (
+                "context_to_all",
+                'needs order = "before" or "bottom": with "after" the layers come before the context',
+            )
 
 
 @dataclass(frozen=True)

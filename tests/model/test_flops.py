@@ -19,6 +19,8 @@ from nmt_cli.recipe import schema as recipe
         recipe.Rnn(dim=64, attention="general", decoder_layers=2),
         recipe.Rnn(dim=64, attention="mlp", input_feeding=True),
         recipe.Rnn(cell="gru", dim=64, attention="additive", projections=True, heads=4),
+        recipe.Rnn("rnn", "lstm", 64, 3, 3, "both_first", "residual", order="bottom", context_to_all=True),
+        recipe.Rnn("rnn", "lstm", 64, 2, 3, "interleaved", "fast_forward", attention="general", order="bottom"),
     ],
     ids=lambda config: f"{config.family}-{getattr(config, 'attention', '')}",
 )

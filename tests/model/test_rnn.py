@@ -105,25 +105,58 @@ def attend(config, p, h, states, t):
     return np.concatenate(contexts), np.array(rows)
 
 
+def encoder_directions(config, column, layer) -> list[int]:
+    """The directions of a layer: 1 from left to right, -1 from right to left."""
+    match config.directions:
+        case "both":
+            return [1, -1]
+        case "both_first":
+            return [1] if layer else [1, -1]
+        case "interleaved":  # Zhou et al.: a column changes its direction in each layer, and the other is opposite
+            return [(-1) ** (layer + column)]
+    return [1]
+
+
+def half_of_f(p, x, suffix=""):
+    """The first half of f = W x + b (Zhou et al. 2016)."""
+    f = p[f"weight_ih_l0{suffix}"] @ x + p[f"bias_ih_l0{suffix}"]
+    return f[: len(f) // 2]
+
+
 def run_model(config, p, src, tgt):
     """Logits (T,V) and attention (T,H,S) of one sentence, word by word."""
     target_table = p["target_embedding.weight"]
     source_table = p.get("source_embedding.weight", target_table)
     output = p.get("output.weight", target_table)
     scale, slots = math.sqrt(config.dim), 2 if config.cell == "lstm" else 1
-    states = [source_table[i] * scale for i in src]
-    for layer in range(config.encoder_layers):
-        layer_parameters, outputs = of_part(p, f"encoder.{layer}"), []
-        for direction in ("", "_reverse") if config.bidirectional else ("",):
-            width = config.dim // (1 + config.bidirectional)
-            state, hidden = (np.zeros(width),) * slots, []
-            for x in reversed(states) if direction else states:
-                state = cell(config.cell, layer_parameters, x, state, direction)
-                hidden.append(state[0])
-            outputs.append(hidden[::-1] if direction else hidden)
-            outputs[-1].append(hidden[-1])  # the last state of each direction comes last
-        states = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
-        last = states.pop()
+    columns, lasts = [], []
+    for column in range(2 if config.directions == "interleaved" else 1):
+        states = [source_table[i] * scale for i in src]
+        for layer in range(config.encoder_layers):
+            layer_parameters, outputs = of_part(p, f"encoder.{column * config.encoder_layers + layer}"), []
+            for direction in encoder_directions(config, column, layer):
+                suffix = "_reverse" if "weight_hh_l0_reverse" in layer_parameters and direction < 0 else ""
+                width = layer_parameters["weight_hh_l0"].shape[1]
+                state, hidden = (np.zeros(width),) * slots, []
+                for x in states[::direction]:
+                    state = cell(config.cell, layer_parameters, x, state, suffix)
+                    hidden.append(state[0])
+                outputs.append([*hidden[::direction], hidden[-1]])  # the last state of each direction comes last
+            inputs, states = states, [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
+            last = states.pop()
+            if config.skip == "residual" and layer >= 2:
+                states = [h + x for h, x in zip(states, inputs, strict=True)]
+            if config.skip == "fast_forward":
+                both = ("", "_reverse") if "weight_hh_l0_reverse" in layer_parameters else ("",)
+                states = [
+                    np.concatenate([*(half_of_f(layer_parameters, x, suffix) for suffix in both), h])
+                    for h, x in zip(states, inputs, strict=True)
+                ]
+        columns.append(states)
+        lasts.append(last)
+    states, last = [np.concatenate(parts) for parts in zip(*columns, strict=True)], np.concatenate(lasts)
+    if config.skip == "fast_forward":
+        states = [p["encoder_states.weight"] @ e for e in states]
     states = np.array(states)
     first = np.tanh(p["bridge.weight"] @ last + p["bridge.bias"]).reshape(slots, config.decoder_layers, -1)
     layers = [tuple(first[:, i]) for i in range(config.decoder_layers)]
@@ -132,19 +165,27 @@ def run_model(config, p, src, tgt):
         x = [target_table[i] * scale]
         x += {"start": [], "every": [last], "mean": [states.mean(0)]}[config.context]
         x += [attentional] if config.input_feeding else []
-        if config.order == "before":
-            context, weights = attend(config, of_part(p, "attention"), layers[-1][0], states, t)
+        if config.order != "after":
+            asking = layers[0 if config.order == "bottom" else -1][0]
+            context, weights = attend(config, of_part(p, "attention"), asking, states, t)
             x.append(context)
+            attention.append(weights)
         h = np.concatenate(x)
         for n in range(config.decoder_layers):
-            layers[n] = cell(config.cell, of_part(p, f"decoder.{n}"), h, layers[n])
+            below, layer_parameters = h, of_part(p, f"decoder.{n}")
+            inputs = np.concatenate([h, context]) if n and config.context_to_all else h
+            layers[n] = cell(config.cell, layer_parameters, inputs, layers[n])
             h = layers[n][0]
-        if config.attention != "none":
+            if config.skip == "residual" and n >= 2:
+                h = h + below
+            if config.skip == "fast_forward" and n + 1 < config.decoder_layers:
+                h = np.concatenate([half_of_f(layer_parameters, inputs), h])
+        if config.attention != "none" and config.order != "bottom":
             if config.order == "after":
                 context, weights = attend(config, of_part(p, "attention"), h, states, t)
+                attention.append(weights)
             seen = [context, h, x[0]] if config.order == "before" else [context, h]
             h = attentional = np.tanh(p["readout.weight"] @ np.concatenate(seen))
-            attention.append(weights)
         logits.append(output @ h)
     return np.array(logits), np.array(attention)
 

@@ -93,7 +93,13 @@ FAMILY_PROBLEMS = [
     ("conv", "model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("rnn", "model.max_positions=100", "model.max_positions: unknown key"),
     ("rnn", "model.ff=8", "model.ff: unknown key"),
-    ("rnn", "model.dim=33", "model.dim: must be even with bidirectional = true, not 33"),
+    ("rnn", "model.dim=33", 'model.dim: must be even with directions = "both", not 33'),
+    ("rnn", "model.bidirectional=true", "model.bidirectional: unknown key; did you mean model.directions?"),
+    ("rnn", "model.dim=34 model.skip=fast_forward", "model.dim: must be a multiple of 4"),
+    ("rnn", "model.skip=residual", "model.skip: residual connections begin at the third layer"),
+    ("rnn", "model.order=bottom model.attention=none", "model.order: needs attention"),
+    ("rnn", "model.context_to_all=true", 'model.context_to_all: needs order = "before" or "bottom"'),
+    ("rnn", "model.order=bottom model.input_feeding=true", 'model.input_feeding: needs order = "after"'),
     ("rnn", "model.heads=2", "model.heads: 2 heads need projections = true"),
     ("rnn", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
     ("rnn", "model.attention=luong", 'model.attention: must be one of "none", "plain_cosine"'),
@@ -106,7 +112,7 @@ FAMILY_PROBLEMS = [
 @pytest.mark.parametrize(("family", "override", "message"), FAMILY_PROBLEMS)
 def test_a_wrong_setting_of_another_family_is_named(family, override, message):
     with pytest.raises(NmtError) as caught:
-        load_recipe(None, parse_overrides((f"model.family={family}", override)))
+        load_recipe(None, parse_overrides((f"model.family={family}", *override.split())))
     assert message in caught.value.message
 
 

@@ -50,14 +50,14 @@ TRANSFORMER_OPTIONS += [
 TRANSFORMERS = {"-".join(options.values()): small_transformer(**options) for options in TRANSFORMER_OPTIONS}
 
 RNNS = {
-    "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", bidirectional=False),
+    "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", directions="forward"),
     "gru-bottleneck-every": recipe.Rnn(cell="gru", attention="none", context="every", tie="none"),
     "lstm-bottleneck": recipe.Rnn(attention="none", encoder_layers=2, decoder_layers=2),
     "cosine": recipe.Rnn(cell="gru", attention="cosine"),
     "additive": recipe.Rnn(attention="additive", tie="target"),
     "location": recipe.Rnn(cell="rnn", attention="location", location_size=6),
     "general": recipe.Rnn(attention="general", decoder_layers=2, input_feeding=True),
-    "dot": recipe.Rnn(attention="dot", context="every", bidirectional=False, encoder_layers=2),
+    "dot": recipe.Rnn(attention="dot", context="every", directions="forward", encoder_layers=2),
     "scaled-dot": recipe.Rnn(cell="rnn", attention="scaled_dot", context="every", input_feeding=True),
     "mlp": recipe.Rnn(cell="gru", attention="mlp", input_feeding=True),
     "local-m": recipe.Rnn(attention="general", span="monotonic", radius=1),
@@ -76,6 +76,38 @@ RNNS = {
     "before-every": recipe.Rnn(attention="location", order="before", context="every", decoder_layers=2, tie="none"),
     "before-local-m": recipe.Rnn(cell="rnn", attention="mlp", order="before", span="monotonic", radius=1),
     "before-local-p": recipe.Rnn(attention="general", order="before", span="predictive", radius=2, decoder_layers=2),
+    "bottom": recipe.Rnn(cell="gru", attention="general", order="bottom", context="every", decoder_layers=2),
+    "before-to-all": recipe.Rnn(
+        attention="dot", order="before", context_to_all=True, decoder_layers=3, skip="residual"
+    ),
+    "gnmt": recipe.Rnn(
+        directions="both_first",
+        skip="residual",
+        encoder_layers=4,
+        decoder_layers=3,
+        order="bottom",
+        context_to_all=True,
+    ),
+    "deep-att": recipe.Rnn(
+        directions="interleaved",
+        skip="fast_forward",
+        encoder_layers=3,
+        decoder_layers=3,
+        order="bottom",
+    ),
+    "interleaved-gru": recipe.Rnn(
+        cell="gru", directions="interleaved", encoder_layers=2, attention="dot", context="mean"
+    ),
+    "fast-forward": recipe.Rnn(
+        cell="rnn",
+        skip="fast_forward",
+        encoder_layers=2,
+        decoder_layers=2,
+        attention="mlp",
+        order="before",
+        context="mean",
+        context_to_all=True,
+    ),
     "before-heads": recipe.Rnn(attention="scaled_dot", order="before", projections=True, heads=4),
 }
 RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}

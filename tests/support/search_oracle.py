@@ -101,6 +101,10 @@ FAMILIES: dict[str, recipe.Model] = {
     "heads": recipe.Rnn(dim=8, attention="scaled_dot", projections=True, heads=2),
     "predictive": recipe.Rnn(cell="rnn", dim=8, attention="general", span="predictive", radius=2),
     "before": recipe.Rnn(dim=8, attention="additive", order="before", decoder_layers=2, hard=True),
+    "gnmt": recipe.Rnn(
+        "rnn", "lstm", 8, 3, 3, "both_first", "residual", attention="additive", order="bottom", context_to_all=True
+    ),
+    "deep-att": recipe.Rnn("rnn", "lstm", 8, 2, 2, "interleaved", "fast_forward", attention="dot", order="bottom"),
     "conv": recipe.Conv("conv", 8, 3, 1, 2, 64),
     "decoder": recipe.DecoderOnly("decoder", 8, 2, 16, 2, max_positions=64),
 }
