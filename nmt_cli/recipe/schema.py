@@ -173,8 +173,7 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Rnn:
-    """[model] with family = "rnn": Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015; Zhou et al. 2016;
-    Wu et al. 2016."""
+    """[model] with family = "rnn": Sutskever 2014; Bahdanau 2015; Luong 2015; Zhou 2016; Wu 2016, each with others."""
 
     family: Annotated[Literal["rnn"], "architecture of the model"] = "rnn"
     cell: Annotated[Literal["rnn", "gru", "lstm"], "recurrent cell; rnn is the plain cell with tanh"] = "lstm"
