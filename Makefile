@@ -29,6 +29,10 @@ torture: $(STAMP)  ## run the tests that take long
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+audit: $(STAMP)  ## look the versions of constraints.txt up in the list of known weaknesses; needs a network
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
+
 docs: $(STAMP)  ## write the generated parts of docs/, then build the site build/site/index.html
 	$(BIN)/python tools/recipe_keys.py docs/recipe.md
 	$(BIN)/python tools/command_reference.py docs/commands.md
@@ -50,4 +54,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test torture lint docs bench clean
+.PHONY: help demo test torture lint audit docs bench clean

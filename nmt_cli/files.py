@@ -253,6 +253,8 @@ def read_record(path: Path, owner: str, verify: bool = True) -> dict[str, Any]:
     own, files = table.pop("checksum", None), table.get("files", {})
     intact = own is None or hashlib.sha256(text.replace(str(own), "").encode()).hexdigest() == own
     intact = intact and isinstance(files, dict) and all(isinstance(digest, str) for digest in files.values())
+    if intact and any(".." in Path(name).parts or Path(name).is_absolute() for name in files):
+        raise NmtError(f"{path} names a file outside of its folder", "use only folders that nmt wrote")
     if verify and not intact:
         raise NmtError(f"{path} is damaged: its content has changed", f"nmt verify {path.parent} says what can be done")
     return table

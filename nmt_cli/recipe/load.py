@@ -65,13 +65,16 @@ def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any]
     return load_recipe(find_recipe(str(recipe)) if recipe is not None else None, overrides)
 
 
-def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read `path` (None: defaults only) and the files it extends. Overrides map dotted keys: {"train.warmup": 500}."""
+def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None, may_extend: bool = True) -> Recipe:
+    """Read `path` (None: defaults only) and the files it extends. Overrides map dotted keys: {"train.warmup": 500}.
+
+    A model may be the work of a stranger, so its recipe must not name other files: may_extend=False.
+    """
     problems: list[tuple[str, str]] = []
     values: dict[str, Any] = {}
     origins: dict[str, Path] = {}  # the file that set each key
     folders: dict[str, Path] = {}  # where relative paths start; for an override, the current folder
-    for origin, table in [*(_chain(path, ()) if path is not None else ()), (_SET, dict(overrides or {}))]:
+    for origin, table in [*(_chain(path, (), may_extend) if path is not None else ()), (_SET, dict(overrides or {}))]:
         layer = dict(_flat(table, ""))
         # The run of another recipe file is never used: a second experiment would be written into it.
         dropped = {"train.out"} if origin != _SET else set()
@@ -177,7 +180,7 @@ def _place(recipe: Recipe, path: Path | None, may_be_run: bool) -> Recipe:
     return replace(recipe, data=replace(data, prepared=prepared), train=replace(train, out=run))
 
 
-def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _chain(path: Path, seen: tuple[Path, ...], may_extend: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the tables of all recipes that `path` extends, the base first, then the table of `path`."""
     if path.resolve() in seen:
         raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
@@ -200,10 +203,12 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[Path, dict[str,
         raise NmtError(f"cannot read {path}: {error.strerror}", "check the permissions of the file") from None
     base = table.pop("extends", None)
     if base is not None:
+        if not may_extend:
+            raise NmtError(f"{path} extends another recipe, which the recipe of a model must not", "remove that line")
         if not isinstance(base, str):
             raise NmtError(f"{path}: extends: must be a file name in quotes", 'for example extends = "base.toml"')
         beside = path.parent / base
-        yield from _chain(beside if beside.is_file() else find_recipe(base), (*seen, path.resolve()))
+        yield from _chain(beside if beside.is_file() else find_recipe(base), (*seen, path.resolve()), may_extend)
     yield path, table
 
 

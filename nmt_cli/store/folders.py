@@ -181,7 +181,8 @@ def open_model(path: Path, verify: bool = True) -> ModelFolder:
     if verify:
         small = {name: digest for name, digest in about.get("files", {}).items() if name != files.weights.name}
         check_files(files.path, small, _damage_hint(files.path))
-    return ModelFolder(files.path, load_recipe(files.recipe), load_vocab(files.vocab), about)
+    recipe = load_recipe(files.recipe, may_extend=False)
+    return ModelFolder(files.path, recipe, load_vocab(files.vocab), about)
 
 
 def made_from(about: dict[str, Any]) -> dict[str, str]:

@@ -126,8 +126,8 @@ def advice(parts: list[Part]) -> list[str]:
         if all(digest in twins for digest in digests.values()):
             lines += [_command("cp", twins[digest], part.folder / name) for name, digest in digests.items()]
         elif part.kind == "checkpoint":
-            last = f"nmt train continues from step {max(steps)}" if steps else "no other checkpoint is intact"
-            lines.append(f"{_command('rm -r', part.folder)}; {last}")
+            then = f"continues from step {max(steps)}" if steps else "begins again: no other checkpoint is intact"
+            lines.append(f"nmt train renames {part.folder} and {then}")
         elif part.kind == "export" and part.folder.name == "ctranslate2":
             lines.append(f"{_command('nmt export', part.folder.parent)} --to ctranslate2 --force")
         elif part.kind == "export":

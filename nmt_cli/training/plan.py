@@ -86,7 +86,9 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     # 1. The model: the largest that suits the data and the time.
     settings = recipe.train if "train.optimizer" in recipe.stated else replace(recipe.train, optimizer="muon")
     stated, candidate = _stated(recipe, "model"), None
-    model = replace(load_recipe(find_model(start_from).recipe).model, **stated) if start_from else recipe.model
+    model = recipe.model
+    if start_from:
+        model = replace(load_recipe(find_model(start_from).recipe, may_extend=False).model, **stated)
     sizes = sizes_to_try(stated) if isinstance(model, Transformer) and not start_from else [{}]
     for size in sizes:
         larger = replace(model, **size)

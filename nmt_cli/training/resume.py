@@ -141,7 +141,7 @@ def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
             f"prepare them with --set vocab.reuse={origin}",
         )
     # Two models can have weights of the same shapes and still differ, for example in their number of heads.
-    theirs, ours = (vars(each.model) for each in (load_recipe(files.recipe), recipe))
+    theirs, ours = (vars(each.model) for each in (load_recipe(files.recipe, may_extend=False), recipe))
     different = [key for key in ours if theirs.get(key) != ours[key] and not key.endswith("dropout")]
     if different:
         raise NmtError(

@@ -7,8 +7,10 @@ programs in step and yields the requests of all of them (translator.py batches t
 
 from __future__ import annotations
 
+import heapq
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,6 +48,8 @@ from nmt_cli.translate.split import split_line
 ATTEMPTS = 2  # tries to put lost text back: first only the lost spans are taken out of the source, then all spans
 WORD_REPEATS = 4  # a sequence of pieces that contains a letter is a loop from this many times in a row
 OTHER_REPEATS = 16  # a sequence without a letter needs more: 10000 and ..... are no loops
+LONGEST_PERIOD = 128  # pieces of a loop that are repeated; bounded, so that the work is linear in the line
+MOST_FORCED = 10  # terms of a part that are forced, with a search each; further terms are put back into the text
 
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
@@ -251,9 +255,7 @@ class LineTranslator:
             rest, gaps = take_out(text, taken)
             if not any(map(str.isalnum, rest)):
                 return self._copied(replaced(text, taken), prefix, flags)
-            ids = self._encode(rest)
-            # Half a word can have more pieces than the whole word.
-            boundaries = [min(len(self._encode(rest[: gap.at])), len(ids)) for gap in gaps]
+            ids, boundaries = self._encode(rest), self._pieces_before(rest, [gap.at for gap in gaps])
             hypotheses, forced = yield from self._with_terms(line, rest, ids, prefix, attention=True)
             outputs, found = self._outputs(ids, hypotheses, len(prefix), None)
             flags |= forced | {"restored"}
@@ -277,20 +279,21 @@ class LineTranslator:
         """Search, and force every missing term of the glossary at the place where the model translated it otherwise."""
         # A term is not forced if the model cannot write it. A forced term is lost again if the model adds an ending.
         terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
+        sources = self._source_pieces(text, terms)
         attention = attention or self.settings.align or bool(terms)
         request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens, self.settings.coverage)
         (hypotheses,) = yield [request]
         forced: list[Term] = []  # no term is forced twice
-        for _ in terms:
+        for _ in terms[:MOST_FORCED]:
             best = hypotheses[0]
             written = self.vocab.target.decode(list(best.ids))
+            missing = [term for term in lost(terms, terms_in(written, terms)) if term not in forced]
+            places = self._places([sources[term] for term in missing], best, len(ids), len(request.prefix))
             choices = []
-            for term in lost(terms, terms_in(written, terms)):
-                if term not in forced:
-                    at = self._place(text, term, best, len(request.prefix))
-                    new = self._pieces_at(term, best.ids, at)
-                    if best.ids[at : at + len(new)] != new:  # a term that occurs twice may stand at one of its places
-                        choices.append((at, new, term))
+            for term, at in zip(missing, places, strict=True):
+                new = self._pieces_at(term, best.ids, at, written)
+                if best.ids[at : at + len(new)] != new:  # a term that occurs twice may stand at one of its places
+                    choices.append((at, new, term))
             if not choices:
                 break
             at, new, term = min(choices, key=lambda choice: choice[:2])
@@ -299,25 +302,44 @@ class LineTranslator:
             (hypotheses,) = yield [request]
         return hypotheses, frozenset({"glossary"} if forced else ())
 
-    def _place(self, text: str, term: Span, best: Hypothesis, after: int) -> int:
-        """The piece, not before `after`, where the word begins that attends most to the source of the term."""
-        first = len(self._encode(text[: term.start].rstrip()))
-        last = max(first + 1, len(self._encode(text[: term.stop])))
+    def _pieces_before(self, text: str, positions: Sequence[int]) -> list[int]:
+        """How many source pieces of the text begin before each position.
+
+        Both are counted in characters that are not spaces, because a piece begins with the space before it.
+        """
+        source = self.vocab.source
+        begins, seen = [], 0
+        for index, piece in zip(source.encode(text), source.encode(text, out_type=str), strict=True):
+            continues = source.is_byte(index) and 0x80 <= int(piece[3:5], 16) < 0xC0  # a further byte of a character
+            begins.append(seen - continues)
+            seen += not continues if source.is_byte(index) else len(piece) - piece.count(SPACE)
+        before = list(accumulate((character not in (" ", SPACE) for character in text), initial=0))
+        return [bisect_left(begins, before[position]) for position in positions]
+
+    def _source_pieces(self, text: str, terms: Sequence[Span]) -> dict[Span, slice]:
+        """The source pieces of each term."""
+        first, last = (self._pieces_before(text, at) for at in ([t.start for t in terms], [t.stop for t in terms]))
+        return {term: slice(a, max(a + 1, b)) for term, a, b in zip(terms, first, last, strict=True)}
+
+    def _places(self, sources: Sequence[slice], best: Hypothesis, length: int, after: int) -> list[int]:
+        """For each slice of the source, the piece where the word begins that attends most to it, not before `after`."""
         words = words_of(self.vocab.target.id_to_piece(list(best.ids)), punctuation=True)
         words = [word for word in words if word.start >= after]
-        attention = attention_of(best, len(self._encode(text)))
-        weights = [attention[word.start : word.stop, first:last].sum(1).mean() for word in words]
-        return words[int(np.argmax(weights))].start if words else len(best.ids)
+        if not words or not sources:
+            return [len(best.ids)] * len(sources)
+        attention = attention_of(best, length)
+        by_word = np.stack([attention[word.start : word.stop].mean(0) for word in words])
+        return [words[by_word[:, pieces].sum(1).argmax()].start for pieces in sources]
 
-    def _pieces_at(self, term: Term, ids: tuple[int, ...], at: int) -> tuple[int, ...]:
+    def _pieces_at(self, term: Term, ids: tuple[int, ...], at: int, written: str) -> tuple[int, ...]:
         """The pieces of the term's translation at ids[at]: with a capital at the beginning of a sentence."""
         target = self.vocab.target
         plain, capital = map(tuple, target.encode([term.wanted, capitalized(term.wanted)]))
         if not at:
-            begins_sentence = target.decode(list(ids))[:1].isupper() and term.wanted.islower() and UNK not in capital
+            begins_sentence = written[:1].isupper() and term.wanted.islower() and UNK not in capital
             return capital if begins_sentence else plain
         if at < len(ids) and not target.id_to_piece(ids[at]).startswith(SPACE):  # no space behind an opening bracket
-            mark = target.decode(list(ids[:at]))[-1:]
+            mark = target.decode(list(ids[max(0, at - 4) : at]))[-1:]  # a character has up to four pieces, its bytes
             touching = target.encode(mark + term.wanted)
             for n in range(1, len(touching)):
                 if target.decode(touching[:n]) == mark:
@@ -395,10 +417,13 @@ def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int]
     """
     if len(ids) - len(set(ids)) < WORD_REPEATS - 1:
         return None
+    loops = list(_find_loops(ids, WORD_REPEATS))
+    if not loops:
+        return None
     most_in_source = max(((stop - start) // period for start, stop, period in _find_loops(source, 2)), default=1)
     kept: list[int] = []
     done = 0
-    for start, stop, period in _find_loops(ids, WORD_REPEATS):
+    for start, stop, period in loops:
         times, contains_word = (stop - start) // period, any(map(is_word, ids[start : start + period]))
         if times >= max(WORD_REPEATS if contains_word else OTHER_REPEATS, most_in_source + 1):
             kept += ids[done : start + most_in_source * period]
@@ -408,15 +433,24 @@ def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int]
 
 
 def _find_loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, period) where ids[start:stop] repeats its first `period` ids `least` times or more."""
-    start = 0
-    while start < len(ids):
-        for period in range(1, (len(ids) - start) // least + 1):
-            stop = start + period
-            while stop < len(ids) and ids[stop] == ids[stop - period]:
-                stop += 1
-            if stop - start >= least * period:
-                yield start, stop, period
-                start = stop - 1
-                break
-        start += 1
+    """(start, stop, period) where ids[start:stop] repeats its first `period` ids `least` times or more.
+
+    From left to right without overlaps; of two loops that begin together, the one with the shorter period.
+    """
+    array = np.array(list(ids))
+    loops: list[tuple[int, int, int]] = []  # (start, period, stop)
+    for period in range(1, min(LONGEST_PERIOD, len(ids) // least) + 1):
+        # Between two ids that differ from the id one period later, all ids repeat.
+        differ = np.flatnonzero(array[period:] != array[:-period])
+        edges = np.concatenate(([-1], differ, [len(ids) - period]))
+        for n in np.flatnonzero(np.diff(edges) > (least - 1) * period):
+            loops.append((int(edges[n]) + 1, period, int(edges[n + 1]) + period))
+    heapq.heapify(loops)
+    at = 0
+    while loops:
+        start, period, stop = heapq.heappop(loops)
+        if start < at and stop - at >= least * period:  # the rest of a loop that began inside of another
+            heapq.heappush(loops, (at, period, stop))
+        elif start >= at:
+            yield start, stop, period
+            at = stop

@@ -253,6 +253,18 @@ def test_links_to_files_are_followed(folder, tmp_path):
     assert translate(folder, "torch") and translate(folder, "ctranslate2")
 
 
+def test_a_model_reads_no_file_outside_of_its_folder(old, folder, tmp_path):
+    (tmp_path / "secret.toml").write_text("password = 1\n")
+    recipe = (old / "recipe.toml").read_text()
+    for name in ("../secret.toml", str(tmp_path / "secret.toml"), "demo"):  # demo: a shipped recipe
+        (old / "recipe.toml").write_text(f'extends = "{name}"\n{recipe}')
+        assert "extends another recipe" in refusal(lambda: translate(old, "torch"))
+    (old / "recipe.toml").write_text(recipe)
+    for name in ("../secret.toml", str(tmp_path / "secret.toml")):
+        write_record(old / "about.json", {}, {name: ""})
+        assert "about.json names a file outside of its folder" in refusal(lambda: translate(old, "torch"))
+
+
 def test_a_huge_small_file_is_refused(old):
     with (old / "about.json").open("ab") as stream:
         stream.truncate(1 << 40)  # a sparse file
@@ -446,8 +458,8 @@ def test_verify_says_that_a_run_is_intact(nmt, run):
 
 
 DAMAGED_RUN = {
-    "checkpoints/step-4/optimizer.safetensors": "nmt train continues from step 2",
-    "checkpoints/step-4/state.json": "nmt train continues from step 2",
+    "checkpoints/step-4/optimizer.safetensors": "nmt train renames run/checkpoints/step-4 and continues from step 2",
+    "checkpoints/step-4/state.json": "nmt train renames run/checkpoints/step-4 and continues from step 2",
     "model/recipe.toml": "replace",
     "model/about.json": "replace",
     "model/vocab/joint.model": "cp run/vocab/joint.model run/model/vocab/joint.model",

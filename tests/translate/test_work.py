@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import SupportsIndex
 
 import numpy as np
 import pytest
 from support.regex_steps import Steps
+from support.tiny_run import TEXT
 
+from nmt_cli.recipe import schema as recipe
+from nmt_cli.search.contract import Hypothesis, SearchOptions
+from nmt_cli.text.vocab import Vocab, learn, load_vocab, write_vocab
 from nmt_cli.translate import glossary, protect
+from nmt_cli.translate.line import MOST_FORCED, LineTranslator, cut_loops
+from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, contents, lost, overlaps, protected, put_back, replaced, take_out
 
 PATTERNS = {name: value for name, value in vars(protect).items() if isinstance(value, re.Pattern)}
@@ -117,4 +124,68 @@ def test_functions_take_linear_work(function, make):
 @pytest.mark.parametrize("function", [find_lost, put_all_back, find_terms], ids=["lost", "put_back", "terms"])
 def test_units_take_linear_work(function, unit):
     once, twice = (count_work(function, unit * n) for n in (100, 200))
+    assert twice < 2.2 * once + 200
+
+
+LOOPS = ["a", "ab", "abac", "aaab", "aabaab c", "".join(map(chr, range(1000, 1100))), "ab" * 60 + "c"]
+
+
+@pytest.mark.parametrize("unit", LOOPS)
+def test_loops_take_linear_work(unit):
+    """With the loop in the translation, in the source and in both."""
+    for in_source in ("", "x", unit):
+        once, twice = (
+            count_work(lambda text: cut_loops(list(text), in_source * (len(text) // len(unit)), str.isalpha), unit * n)  # noqa: B023
+            for n in (2000 // len(unit), 4000 // len(unit))
+        )
+        assert twice < 2.2 * once + 200, in_source
+
+
+class CountingPieces:
+    """One side of a vocabulary. Counts the characters and pieces that are encoded and decoded."""
+
+    def __init__(self, side: object) -> None:
+        self.side, self.count = side, 0
+
+    def __getattr__(self, name: str) -> object:
+        def call(value: object, **options: object) -> object:
+            result = getattr(self.side, name)(value, **options)
+            self.count += len(value) if isinstance(value, (str, list)) else 1
+            return result
+
+        return call
+
+
+@pytest.fixture(scope="module")
+def vocab(tmp_path_factory) -> Vocab:
+    folder: Path = tmp_path_factory.mktemp("work") / "vocab"
+    settings = recipe.Vocab(size=70)
+    write_vocab(folder, {"joint": learn(iter(TEXT), settings, "toy")}, recipe.Data(), settings)
+    return load_vocab(folder)
+
+
+def force_terms(vocab: Vocab, text: str) -> int:
+    """The work for terms that the model never writes. The engine attends to everything alike."""
+    side = CountingPieces(vocab.source)
+    counting = Vocab(side, side, "en", "fr", vocab.normalization, vocab.type, ())
+    terms = glossary.Glossary({"cat": "the dog", "green": "a - b"})
+    line = LineTranslator(counting, Settings(SearchOptions(), 4000, 10**6, glossary=terms))
+    ids = tuple(vocab.source.encode(text))
+    written = tuple(vocab.target.encode("like I " * (len(text) // 7)))
+
+    def run(text: str) -> None:
+        program = line._with_terms(1, text, ids, ())
+        asked, answer = 0, None
+        try:
+            while True:
+                asked += len(program.send(answer))
+                answer = [[Hypothesis(written, -1.0, -1.0, (), True, np.ones((len(written) + 1, len(ids) + 1)))]]
+        except StopIteration:
+            assert asked == 1 + MOST_FORCED
+
+    return count_work(run, text) + side.count
+
+
+def test_forced_terms_take_linear_work(vocab):
+    once, twice = (force_terms(vocab, "the cat, the green dog " * n) for n in (50, 100))
     assert twice < 2.2 * once + 200
