@@ -25,9 +25,10 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     from ctranslate2.specs import common_spec, transformer_spec
 
     model, config = trained.model, trained.recipe.model
-    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
+    if setting := recipe.not_exportable(config):
         hint = "nmt translate uses the torch engine for this model, without an export"
-        raise NmtError(f'CTranslate2 does not support model.family = "{config.family}"', hint)
+        raise NmtError(f"CTranslate2 does not support {setting}", hint)
+    assert isinstance(model, Transformer) and isinstance(config, recipe.Transformer)
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.heads,

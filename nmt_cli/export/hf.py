@@ -33,9 +33,10 @@ def to_hf(trained: Trained, folder: Path) -> None:
     a Blenderbot model, whose learned positions can hold any table.
     """
     model, config = trained.model, trained.recipe.model
-    if not isinstance(model, Transformer) or not isinstance(config, recipe.Transformer):
-        hint = 'only model.family = "transformer" can be exported'
-        raise NmtError(f'transformers has no architecture for model.family = "{config.family}"', hint)
+    if setting := recipe.not_exportable(config):
+        hint = 'only model.family = "transformer" with model.experts = 0 can be exported'
+        raise NmtError(f"transformers has no architecture for {setting}", hint)
+    assert isinstance(model, Transformer) and isinstance(config, recipe.Transformer)
     marian = config.norm == "post"
     if config.positions_join == "concat":
         raise NmtError('transformers has no architecture for model.positions_join = "concat"', _SUPPORTED)

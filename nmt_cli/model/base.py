@@ -87,6 +87,10 @@ class Seq2Seq(nn.Module):
         """How often each source token and each target token is multiplied by the parameter, for `training_flops`."""
         return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
 
+    def auxiliary_loss(self, src: Tensor, tgt_in: Tensor) -> Tensor | None:
+        """What training adds to the mean loss of a token after a pass over this batch; None: nothing."""
+        return None
+
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         return self.decode(tgt_in, self.encode(src))[0]
 

@@ -23,6 +23,12 @@ from nmt_cli.text.vocab import PAD
 SQRT_HALF = math.sqrt(0.5)
 
 
+def windows(x: Tensor, kernel: int, dilation: int = 1) -> Tensor:
+    """x (B,T+(kernel-1)*dilation,D) -> (B,T,kernel*D): for each position, the `kernel` words that are `dilation` apart."""
+    length = x.size(1) - (kernel - 1) * dilation
+    return torch.cat([x[:, i * dilation : i * dilation + length] for i in range(kernel)], 2)
+
+
 class GatedConvolution(nn.Module):
     """A convolution from width D to width 2D. One half of the result gates the other half (section 3.2)."""
 
@@ -33,9 +39,7 @@ class GatedConvolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,T+kernel-1,D) -> (B,T,D)"""
-        length = x.size(1) - self.kernel + 1
-        windows = torch.cat([x[:, i : i + length] for i in range(self.kernel)], 2)
-        return F.glu(self.linear(windows), -1)
+        return F.glu(self.linear(windows(x, self.kernel)), -1)
 
 
 class DecoderLayer(nn.Module):

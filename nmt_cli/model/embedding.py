@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.dropout import dropout
+from nmt_cli.model.experts import Experts
 from nmt_cli.text.vocab import PAD
 
 
@@ -53,7 +54,28 @@ class EmbeddingSeq2Seq(Seq2Seq):
         return self.drop_out(x)
 
     def uses_per_token(self, name: str) -> tuple[float, float]:
-        return (1.0, 1.0) if name.startswith("join") else super().uses_per_token(name)
+        if name.startswith("join"):
+            return 1.0, 1.0
+        by_source, by_target = super().uses_per_token(name)
+        mixture, of_expert, _ = name.partition(".experts.")
+        share = self.mixtures()[mixture].share if of_expert else 1.0
+        return share * by_source, share * by_target
+
+    def mixtures(self) -> dict[str, Experts]:
+        return {name: module for name, module in self.named_modules() if isinstance(module, Experts)}
+
+    def forget_routes(self) -> None:
+        """Drop the routes of a pass that had no `auxiliary_loss`, because memory ran out for example."""
+        for mixture in self.mixtures().values():
+            mixture.routes = []
+
+    def auxiliary_loss(self, src: Tensor, tgt_in: Tensor) -> Tensor | None:
+        losses = [
+            mixture.balance_loss(src if name.startswith("encoder") else tgt_in)
+            for name, mixture in self.mixtures().items()
+            if mixture.routes
+        ]
+        return torch.stack(losses).sum() if losses else None
 
     def drop_out(self, x: Tensor) -> Tensor:
         """Dropout at the rate model.dropout, in training only."""

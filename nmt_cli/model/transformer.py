@@ -15,6 +15,7 @@ from nmt_cli.model.attention import FUSED, Attended, CrossAttention, SelfAttenti
 from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
+from nmt_cli.model.experts import Experts
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
@@ -114,12 +115,20 @@ class FeedForward(nn.Module):
         return self.outer(dropout(hidden, self.dropout_rate if self.training else 0.0)).view(x.shape)
 
 
+def feed_forward(config: recipe.Transformer | recipe.DecoderOnly) -> nn.Module:
+    """One feed-forward network, or model.experts of them."""
+    if isinstance(config, recipe.Transformer) and config.experts:
+        size = (config.dim, config.experts, config.experts_top)
+        return Experts(*size, config.experts_balance, lambda: FeedForward(config))
+    return FeedForward(config)
+
+
 class EncoderLayer(nn.Module):
     def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
         super().__init__()
         self.attention = SelfAttention(config.dim, config.heads, config.attention_dropout)
         self.around_attention = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = feed_forward(config)
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool) -> Attended:
@@ -141,7 +150,7 @@ class DecoderLayer(nn.Module):
         self.around_attention = Residual(config)
         self.cross = CrossAttention(config.dim, config.heads, config.attention_dropout)
         self.around_cross = Residual(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = feed_forward(config)
         self.around_feed_forward = Residual(config)
 
     def forward(
@@ -208,6 +217,7 @@ class Transformer(EmbeddingSeq2Seq):
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each decoder layer (B,S,2D), and the padding mask unless it is None."""
+        self.forget_routes()
         mask = padding_mask(src)
         memory: Tensors = {} if mask is None else {"mask": mask}
         x = self.embed(src, self.source_table, self.source_positions, keep)

@@ -139,6 +139,9 @@ PositionsJoin = Annotated[
     "input of the first layer from word vector e and position vector p: e + p (add), or W [e; p] + b (concat)",
 ]
 MaxPositions = Annotated[Positions, "longest sentence in pieces, including the end mark"]
+ExpertCount = Annotated[int, Range(low=0, high=10_000)]
+ExpertsTop = Annotated[Count, "number of experts that each token goes through; must be below experts"]
+ExpertsBalance = Annotated[Amount, "weight of the two training losses that keep the experts in equal use"]
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,13 @@ class Transformer:
     attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
     ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
     positions_join: PositionsJoin = "add"
+    experts: Annotated[
+        ExpertCount, "feed-forward networks of each layer, of which a token uses experts_top. 0: one, used by all"
+    ] = 0
+    experts_top: ExpertsTop = 2
+    experts_balance: ExpertsBalance = 0.01
+
+    attends: ClassVar[bool] = True
 
     @property
     def learned_positions(self) -> int:
@@ -169,6 +179,7 @@ class Transformer:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from _attention_problems(self)
+        yield from _expert_problems(self)
 
 
 @dataclass(frozen=True)
@@ -222,6 +233,10 @@ class Rnn:
     max_positions: ClassVar[int] = 0  # not a key: a recurrent model reads sentences of any length
     learned_positions: ClassVar[int] = 0
 
+    @property
+    def attends(self) -> bool:
+        return self.attention != "none"
+
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.directions != "forward" and self.dim % 2:
             yield "dim", f'must be even with directions = "{self.directions}", not {self.dim}'
@@ -267,13 +282,49 @@ class Conv:
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings, inputs of convolutions and before the output"] = 0.1
 
+    attends: ClassVar[bool] = True
+
     @property
     def learned_positions(self) -> int:
         return self.max_positions  # a convolutional model always learns its positions
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.kernel % 2 == 0:
-            yield "kernel", f"must be odd, not {self.kernel}: the encoder sees equally many positions on both sides"
+            yield "kernel", _even_kernel(self.kernel)
+
+
+@dataclass(frozen=True)
+class ByteNet:
+    """[model] with family = "bytenet": Kalchbrenner et al. 2016, "Neural machine translation in linear time"."""
+
+    family: Annotated[Literal["bytenet"], "architecture of the model"] = "bytenet"
+    dim: Annotated[Width, "width of the model; the convolutions have half of it"] = 256
+    kernel: Annotated[int, "number of positions that a convolution reads; must be odd", Range(low=1, high=999)] = 3
+    encoder_layers: Annotated[Layers, "number of residual blocks of the encoder"] = 10
+    decoder_layers: Annotated[Layers, "number of residual blocks of the decoder"] = 10
+    cycle: Annotated[
+        int, "after this many blocks with dilations 1, 2, 4, ... the dilation is 1 again", Range(low=1, high=16)
+    ] = 5
+    unfold_ratio: Annotated[
+        float, "positions of the encoder: unfold_ratio times the source pieces, plus unfold_extra", Range(1, 10)
+    ] = 1.2
+    unfold_extra: Annotated[int, "see unfold_ratio; the decoder sees zeros after these positions", Range(0, 10_000)] = 0
+    tie: Tie = "all"
+    dropout: Annotated[Share, "dropout on embeddings, after each block and before the output"] = 0.1
+
+    max_positions: ClassVar[int] = 0  # not a key: convolutions read sentences of any length
+    learned_positions: ClassVar[int] = 0
+    attends: ClassVar[bool] = False
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.kernel % 2 == 0:
+            yield "kernel", _even_kernel(self.kernel)
+        if self.dim % 2:
+            yield "dim", f"must be even, not {self.dim}: the convolutions have half the width"
+
+
+def _even_kernel(kernel: int) -> str:
+    return f"must be odd, not {kernel}: the encoder sees equally many positions on both sides"
 
 
 @dataclass(frozen=True)
@@ -297,6 +348,8 @@ class DecoderOnly:
     ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
     positions_join: PositionsJoin = "add"
 
+    attends: ClassVar[bool] = True
+
     @property
     def learned_positions(self) -> int:
         return self.max_positions if self.positions == "learned" else 0
@@ -314,12 +367,31 @@ def _attention_problems(model: Transformer | DecoderOnly) -> Iterator[tuple[str,
         yield "positions_join", 'needs positions, but positions = "none"'
 
 
+def _expert_problems(model: Transformer) -> Iterator[tuple[str, str]]:
+    if model.experts and model.experts_top >= model.experts:
+        yield "experts_top", f"must be below experts = {model.experts}, not {model.experts_top}"
+
+
 # One class per family; model/build.py builds a model from each. Every class has:
 #   dim, tie
 #   max_positions       the longest sentence in pieces that the model is made for; 0: any length
 #   learned_positions   the number of learned position vectors, a hard limit on the length; 0: no limit
-Model = Transformer | Rnn | Conv | DecoderOnly
-FAMILIES: dict[str, type[Model]] = {"transformer": Transformer, "rnn": Rnn, "conv": Conv, "decoder": DecoderOnly}
+#   attends             whether the target attends to the source
+Model = Transformer | Rnn | Conv | ByteNet | DecoderOnly
+FAMILIES: dict[str, type[Model]] = {
+    "transformer": Transformer,
+    "rnn": Rnn,
+    "conv": Conv,
+    "bytenet": ByteNet,
+    "decoder": DecoderOnly,
+}
+
+
+def not_exportable(model: Model) -> str:
+    """The setting that neither CTranslate2 nor Hugging Face transformers can run; empty if there is none."""
+    if not isinstance(model, Transformer):
+        return f'model.family = "{model.family}"'
+    return f"model.experts = {model.experts}" if model.experts else ""
 
 
 @dataclass(frozen=True)

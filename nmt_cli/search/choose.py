@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import cores
+from nmt_cli.recipe.schema import not_exportable
 from nmt_cli.search.contract import Engine, SearchOptions
 from nmt_cli.search.ct2_engine import CTranslate2Engine, unsupported
 from nmt_cli.search.workers import Workers
@@ -69,11 +70,11 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
             )
         return False
     model = models[0]
-    family, option, hint = model.recipe.model.family, unsupported(search), "use --engine torch"
+    setting, option, hint = not_exportable(model.recipe.model), unsupported(search), "use --engine torch"
     if needs_type:
         hint = f"omit --type {wanted.type}: only the ctranslate2 engine supports it"
-    if family != "transformer":
-        obstacle = f'CTranslate2 does not support model.family = "{family}"'
+    if setting:
+        obstacle = f"CTranslate2 does not support {setting}"
     elif len(models) > 1 or option:
         obstacle = f"the ctranslate2 engine does not support {'--ensemble' if len(models) > 1 else option}"
     elif wanted.device == "mps":

@@ -139,7 +139,8 @@ class TrainingLoss(nn.Module):
         weight, eps = self.model.output_weight, config.label_smoothing
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
-            return *chunked_loss(features[None], weight, tgt_out, partial(smoothed_terms, eps=eps)), count
+            loss, nll = chunked_loss(features[None], weight, tgt_out, partial(smoothed_terms, eps=eps))
+            return self.with_auxiliary(loss, src, tgt_in, count), nll, count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
         keep_src = keep_tgt = None
@@ -148,4 +149,10 @@ class TrainingLoss(nn.Module):
             keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
         features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
         terms = partial(consistency_terms, eps=eps, kind=config.consistency, weight=config.consistency_weight)
-        return *chunked_loss(features.unflatten(0, (2, -1)), weight, tgt_out, terms), count
+        loss, nll = chunked_loss(features.unflatten(0, (2, -1)), weight, tgt_out, terms)
+        return self.with_auxiliary(loss, src, tgt_in, count), nll, count
+
+    def with_auxiliary(self, loss: Tensor, src: Tensor, tgt_in: Tensor, count: Tensor) -> Tensor:
+        """In training, the auxiliary loss of the model counts once for each token, like the mean loss of the tokens."""
+        extra = self.model.auxiliary_loss(src, tgt_in) if self.training else None
+        return loss if extra is None else loss + count * extra

@@ -27,8 +27,7 @@ from nmt_cli.files import add_to_record
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision, matrix_rate
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.recipe.schema import Augment, Recipe
+from nmt_cli.recipe.schema import Augment, Recipe, not_exportable
 from nmt_cli.search.quality import write_quality
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
@@ -391,7 +390,7 @@ class Trainer:
 
     def export(self) -> None:
         """Write the model for CTranslate2 too, if CTranslate2 knows its architecture."""
-        if not isinstance(self.model, Transformer):
+        if not_exportable(self.recipe.model):
             return
         if not find_spec("ctranslate2"):
             self.note("ctranslate2 is not installed, so nmt translate will be slower: pip install ctranslate2")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.schema import Rnn
 from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.search.quality import Quality, read_quality
 from nmt_cli.store.folders import ModelFiles, ModelFolder
@@ -92,8 +91,7 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     )
     if not search.sample and (search.temperature, search.top_k, search.top_p) != (1, 0, 1):
         raise NmtError("--temperature, --top-k and --top-p have an effect only with --sample", "add --sample")
-    architecture = model.recipe.model
-    if options.get("align") and isinstance(architecture, Rnn) and architecture.attention == "none":
+    if options.get("align") and not model.recipe.model.attends:
         raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
     return search
 

@@ -90,7 +90,7 @@ def attention_shapes(config: recipe.Model) -> dict[str, tuple[int, ...]]:
         case recipe.DecoderOnly():
             shape = (rows, config.layers, config.heads)
             return {"source": (*shape, s, s), "cross": (*shape, t, s), "decoder": (*shape, t, t)}
-    return {} if config.attention == "none" else {"cross": (rows, 1, config.heads, t, s)}
+    return {"cross": (rows, 1, config.heads, t, s)} if config.attends else {}
 
 
 @every_model
@@ -194,6 +194,7 @@ def test_model_built_on_the_meta_device_and_then_filled(config):
         (recipe.Rnn(dim=16), "dropout"),
         (recipe.Rnn(dim=16, cell="gru", attention="none"), "dropout"),
         (recipe.Conv(dim=16), "dropout"),
+        (recipe.ByteNet(dim=16, encoder_layers=2, decoder_layers=2), "dropout"),
         *((recipe.DecoderOnly(dim=16, ff=16, heads=2), f"{place}dropout") for place in ("", "attention_", "ff_")),
     ],
     ids=lambda value: getattr(value, "family", value),

@@ -13,7 +13,9 @@ from nmt_cli.recipe import schema as recipe
     "config",
     [
         recipe.Transformer("transformer", 64, 4, 256, 2, 2),
+        recipe.Transformer("transformer", 64, 4, 256, 2, 2, experts=4),
         recipe.Conv("conv", 64, 3, 2, 2),
+        recipe.ByteNet("bytenet", 64, 3, 2, 2),
         recipe.DecoderOnly("decoder", 64, 4, 256, 3),
         recipe.Rnn(dim=64, attention="none", context="every"),
         recipe.Rnn(dim=64, attention="general", decoder_layers=2),

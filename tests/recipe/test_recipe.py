@@ -54,7 +54,8 @@ PROBLEMS = [
     ("model.dropout=[0.1]", "model.dropout: must be a number, not [0.1]"),
     ("model.norm=prae", 'model.norm: must be one of "post", "pre", not \'prae\'; did you mean pre?'),
     ("model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
-    ("model.family=lstm", '--set: model.family: must be one of transformer, rnn, conv, decoder, not "lstm"'),
+    ("model.experts=2", "model.experts_top: must be below experts = 2, not 2"),
+    ("model.family=lstm", '--set: model.family: must be one of transformer, rnn, conv, bytenet, decoder, not "lstm"'),
     ("vocab.joint=1", "vocab.joint: must be true or false, not 1"),
     ("vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("vocab.symbols=['<a>','<a>']", "vocab.symbols: lists a symbol twice"),
@@ -90,6 +91,8 @@ def test_a_wrong_setting_is_named(overrides, message):
 FAMILY_PROBLEMS = [
     ("conv", "model.heads=8", "model.heads: unknown key"),
     ("conv", "model.kernel=4", "model.kernel: must be odd, not 4"),
+    ("bytenet", "model.kernel=4", "model.kernel: must be odd, not 4"),
+    ("bytenet", "model.dim=33", "model.dim: must be even, not 33"),
     ("conv", "model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("rnn", "model.max_positions=100", "model.max_positions: unknown key"),
     ("rnn", "model.ff=8", "model.ff: unknown key"),
@@ -315,6 +318,7 @@ def test_dataclasses_are_frozen():
         ({"model.family": "decoder", "model.positions": "learned", "model.max_positions": 300}, 300, 300),
         ({"model.family": "decoder"}, 1024, 0),
         ({"model.family": "rnn"}, 0, 0),
+        ({"model.family": "bytenet"}, 0, 0),
     ],
 )
 def test_every_family_states_its_positions(settings, max_positions, learned_positions):

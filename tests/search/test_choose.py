@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.schema import Conv, DecoderOnly, Model, Recipe, Rnn, Transformer
+from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Recipe, Rnn, Transformer
 from nmt_cli.search import choose
 from nmt_cli.search.choose import EngineOptions, uses_ctranslate2
 from nmt_cli.search.contract import SearchOptions, options_of
@@ -40,13 +40,19 @@ def test_exported_transformer_uses_ctranslate2(folder):
     assert not uses_ctranslate2([folder], options_of(folder.recipe), EngineOptions("torch"))
 
 
-@pytest.mark.parametrize("model", [Rnn(), Conv(), DecoderOnly()], ids=lambda model: model.family)
+@pytest.mark.parametrize("model", [Rnn(), Conv(), ByteNet(), DecoderOnly()], ids=lambda model: model.family)
 def test_other_families_use_torch(folder, model):
     other = folder_of(folder.path, model)
     options = options_of(other.recipe)
     assert not uses_ctranslate2([other], options, AUTO)
     expected = f'CTranslate2 does not support model.family = "{model.family}"\nuse --engine torch'
     assert refusal(other, options) == expected
+
+
+def test_a_mixture_of_experts_uses_torch(folder):
+    other = folder_of(folder.path, Transformer(experts=4))
+    assert not uses_ctranslate2([other], options_of(other.recipe), AUTO)
+    assert "CTranslate2 does not support model.experts = 4" in refusal(other, options_of(other.recipe))
 
 
 @pytest.mark.parametrize(

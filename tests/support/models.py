@@ -48,6 +48,7 @@ TRANSFORMER_OPTIONS += [
 ]
 
 TRANSFORMERS = {"-".join(options.values()): small_transformer(**options) for options in TRANSFORMER_OPTIONS}
+MIXTURES = {"experts": small_transformer(experts=4), "experts-post": small_transformer(norm="post", experts=3)}
 
 RNNS = {
     "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", directions="forward"),
@@ -118,6 +119,11 @@ CONVS = {
     "conv-1": recipe.Conv("conv", 16, 1, 1, 2, 64, tie="none"),
 }
 
+BYTENETS = {
+    "bytenet": recipe.ByteNet("bytenet", 16, 3, 3, 3, cycle=2),
+    "bytenet-5": recipe.ByteNet("bytenet", 16, 5, 1, 2, 5, 1.0, 3, tie="none"),
+}
+
 DECODERS = {
     "decoder": recipe.DecoderOnly("decoder", 16, 4, 24, 3, max_positions=64),
     "decoder-post": recipe.DecoderOnly("decoder", 16, 2, 24, 2, "gelu", "post", "learned", 64, "target"),
@@ -126,10 +132,15 @@ DECODERS = {
     "decoder-concat": recipe.DecoderOnly("decoder", 16, 4, 24, 2, positions_join="concat", max_positions=64),
 }
 
-EVERY_MODEL = TRANSFORMERS | RNNS | CONVS | DECODERS
+EVERY_MODEL = TRANSFORMERS | MIXTURES | RNNS | CONVS | BYTENETS | DECODERS
 
 # One model of each family but the Transformer.
-OTHER_FAMILIES = {"rnn": RNNS["additive"], "conv": CONVS["conv"], "decoder": DECODERS["decoder"]}
+OTHER_FAMILIES = {
+    "rnn": RNNS["additive"],
+    "conv": CONVS["conv"],
+    "bytenet": BYTENETS["bytenet"],
+    "decoder": DECODERS["decoder"],
+}
 
 
 def joined(model: Seq2Seq, words: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

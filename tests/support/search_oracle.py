@@ -106,6 +106,8 @@ FAMILIES: dict[str, recipe.Model] = {
     ),
     "deep-att": recipe.Rnn("rnn", "lstm", 8, 2, 2, "interleaved", "fast_forward", attention="dot", order="bottom"),
     "conv": recipe.Conv("conv", 8, 3, 1, 2, 64),
+    "bytenet": recipe.ByteNet("bytenet", 8, 3, 1, 2, cycle=2),
+    "experts": recipe.Transformer("transformer", 8, 2, 8, 1, 1, tie="none", experts=3),
     "decoder": recipe.DecoderOnly("decoder", 8, 2, 16, 2, max_positions=64),
 }
 MODELS: dict[str, Callable[[], Seq2Seq]] = {

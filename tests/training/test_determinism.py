@@ -15,9 +15,10 @@ from nmt_cli.training.session import train
 SMALL = ("model.dim=32", "model.dropout=0.2", "train.steps=2", "train.valid_lines=2", "train.log_every=100")
 LAYERS = ("model.encoder_layers=2", "model.decoder_layers=2")
 FAMILIES = {
-    "transformer": ("model.attention_dropout=0.1", "train.consistency=rdrop", "train.ema=0.9"),
+    "transformer": ("model.experts=3", "model.attention_dropout=0.1", "train.consistency=rdrop", "train.ema=0.9"),
     "rnn": (*LAYERS, "model.input_feeding=true", "train.consistency=simcut"),
     "conv": (*LAYERS, "train.optimizer=muon"),
+    "bytenet": LAYERS,
     "decoder": ("model.ff=64", "model.layers=2", "train.accumulate=2"),
 }
 AUGMENTED = (

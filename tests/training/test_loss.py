@@ -244,6 +244,7 @@ OTHERS = [
     recipe.Rnn(dim=16, attention="none", dropout=0),
     recipe.Rnn(dim=16, attention="mlp", span="predictive", input_feeding=True, dropout=0),
     recipe.Conv("conv", 16, 3, 2, 2, dropout=0),
+    recipe.ByteNet("bytenet", 16, 3, 2, 2, dropout=0),
     recipe.DecoderOnly("decoder", 16, 4, 32, 2, dropout=0),
 ]
 

@@ -20,7 +20,7 @@ from nmt_cli.training.validation import Validation
 
 EVERYTHING = sets(
     *("train.ema=0.9", "train.subword_sampling=0.1", "train.accumulate=2", "model.attention_dropout=0.1"),
-    *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1"),
+    *("model.ff_dropout=0.1", "train.consistency=rdrop", "train.weight_decay=0.01", "train.clip=1", "model.experts=3"),
     *("train.augment.typos=0.5", "train.augment.no_final_mark=0.5"),
 )
 RECURRENT = sets(
