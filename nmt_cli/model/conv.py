@@ -24,7 +24,7 @@ SQRT_HALF = math.sqrt(0.5)
 
 
 def windows(x: Tensor, kernel: int, dilation: int = 1) -> Tensor:
-    """x (B,T+(kernel-1)*dilation,D) -> (B,T,kernel*D): for each position, the `kernel` words that are `dilation` apart."""
+    """x (B,T+(kernel-1)*dilation,D) -> (B,T,kernel*D): `kernel` words for each position, `dilation` apart."""
     length = x.size(1) - (kernel - 1) * dilation
     return torch.cat([x[:, i * dilation : i * dilation + length] for i in range(kernel)], 2)
 

@@ -129,9 +129,7 @@ def test_a_failed_pass_leaves_no_routes():
 
 def test_only_the_chosen_experts_count_as_flops():
     sizes = {"encoder_layers": 1, "decoder_layers": 1}
-    one, four, eight = (
-        training_flops(randomized(small_transformer(experts=n, **sizes)), 10, 10) for n in (0, 4, 8)
-    )
+    one, four, eight = (training_flops(randomized(small_transformer(experts=n, **sizes)), 10, 10) for n in (0, 4, 8))
     # With two of n experts, each token costs one feed-forward network more, plus two gates of n rows.
     network, gates = 2 * 16 * 24 + 16 + 24, 2 * 16
     assert four - one == pytest.approx(6 * 10 * 2 * (network + 4 * gates))
