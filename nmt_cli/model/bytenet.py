@@ -89,8 +89,11 @@ class ByteNet(EmbeddingSeq2Seq):
         """The state: the last inputs of each convolution (B,context,D/2), zeros at first, and the number of steps."""
         columns = memory["columns"]
         rows, half = len(columns), columns.size(2) // 2
-        past = {f"past{i}": columns.new_zeros(rows, block.context, half) for i, block in enumerate(self.decoder)}
-        return past | {"position": torch.zeros(rows, dtype=torch.long, device=columns.device)}
+        state = {"position": torch.zeros(rows, dtype=torch.long, device=columns.device)}
+        for i, block in enumerate(self.decoder):
+            assert isinstance(block, Block)
+            state[f"past{i}"] = columns.new_zeros(rows, block.context, half)
+        return state
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
         x, state = self.run_decoder(self.embed(prev[:, None], self.target_embedding, None), memory, state)
