@@ -23,8 +23,8 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 test: $(STAMP)  ## install, then run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-torture: $(STAMP)  ## run the tests that take long
-	$(BIN)/python -m pytest -m torture
+torture: $(STAMP)  ## break nmt on purpose, for hours; OPTIONS="--share 0.01" is a sample, OPTIONS=--help says more
+	PYTHONPATH=tests $(BIN)/python -m torture $(OPTIONS)
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
