@@ -18,7 +18,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from nmt_cli import __version__
-from nmt_cli.commands import compare, demo, export, inspect, ladder, prepare, recipes, score, train, translate, verify
+from nmt_cli.commands import (
+    compare,
+    demo,
+    export,
+    import_,
+    inspect,
+    ladder,
+    prepare,
+    recipes,
+    score,
+    train,
+    translate,
+    verify,
+)
 from nmt_cli.errors import NmtError
 
 
@@ -71,8 +84,9 @@ app = typer.Typer(
 )
 for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
     app.command(command.__name__, cls=_Command)(command)
-for more in (compare.compare, recipes.recipes, demo.demo, export.export, ladder.ladder, verify.verify):
-    app.command(more.__name__, cls=_Command, rich_help_panel="More commands")(more)
+_MORE = (compare.compare, recipes.recipes, demo.demo, export.export, import_.import_, ladder.ladder, verify.verify)
+for more in _MORE:
+    app.command(more.__name__.rstrip("_"), cls=_Command, rich_help_panel="More commands")(more)
 
 
 def _version(requested: bool) -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 # read recipe classes, token ids and lines themselves, and nmt translate shows its progress on the terminal.
 BELOW_LADDER = (
     *("files", "parallel", "recipe", "terminal", "demo", "text", "data", "scoring", "model", "store"),
-    *("search", "translate", "export", "training", "inspect"),
+    *("search", "translate", "export", "importing", "training", "inspect"),
 )
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "search": ("model", "store", "data.batches", "text", "recipe", "parallel", "files"),
     "translate": ("search", "store", "text", "recipe", "files", "terminal"),
     "export": ("store", "model", "text", "recipe", "files"),
+    "importing": ("store", "export", "model", "text", "recipe", "files"),
     "training": (
         *("data", "model", "search", "store", "scoring", "export", "terminal"),
         *("text", "recipe", "files", "parallel"),
@@ -52,7 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Rooms and modules that may import torch anywhere. The ladder is one of them, because only a function of
 # commands/ladder.py imports the ladder. Rooms that may import torch inside functions only come second.
 TORCH = (
-    *("model", "export", "training", "inspect", "ladder"),
+    *("model", "export", "importing", "training", "inspect", "ladder"),
     *("store.checkpoint", "search.beam", "search.torch_engine"),
 )
 TORCH_INSIDE_FUNCTIONS = ("commands",)

@@ -25,7 +25,9 @@ def recorded(command: str, columns: int) -> str:
     """The screen after the command has ended, with its ANSI codes."""
     session = f"picture-{time.time_ns()}"
     script = f"{command}; tmux wait-for -S {session}; sleep 60"
-    subprocess.run(["tmux", "new-session", "-d", "-s", session, "-x", str(columns), "-y", str(ROWS), script], check=True)
+    subprocess.run(
+        ["tmux", "new-session", "-d", "-s", session, "-x", str(columns), "-y", str(ROWS), script], check=True
+    )
     try:
         subprocess.run(["tmux", "wait-for", session], check=True)
         screen = ["tmux", "capture-pane", "-e", "-p", "-t", session]

@@ -47,7 +47,7 @@ def export(
         raise NmtError("CTranslate2 is not installed", "pip install ctranslate2")
     folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    is_export = "config.json" in names and ("model.bin" in names or "source.spm" in names)
+    is_export = "config.json" in names and not {"model.bin", "source.spm", "about.json"}.isdisjoint(names)
     check_overwrite(folder, force, foreign=[] if is_export else names)
 
     # torch is imported after the checks, so that a mistake is reported at once.

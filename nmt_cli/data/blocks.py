@@ -151,8 +151,8 @@ class Encoder:
 
     def __call__(self, block: Block) -> tuple[Encoded, Encoded, Dropped, int]:
         texts, language = block.source.split("\n"), self.vocab.source_lang
-        sources = self.vocab.source.encode(texts, num_threads=1)
-        targets = self.vocab.target.encode(block.target.split("\n"), num_threads=1)
+        sources = self.vocab.encode_normalized(texts, target=False, threads=1)
+        targets = self.vocab.encode_normalized(block.target.split("\n"), target=True, threads=1)
         rules = [length_rule(len(s), len(t), self.rules) for s, t in zip(sources, targets, strict=True)]
         dropped = Dropped()
         if any(rules):

@@ -36,7 +36,9 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
         activation=getattr(common_spec.Activation, config.activation.upper()),
         alignment_layer=-1,
         alignment_heads=config.heads,
+        layernorm_embedding=config.embedding_norm,
     )
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
     target = model.target_embedding.weight
     words = {spec.encoder: model.source_table.weight, spec.decoder: target}
     # Store nmt's table of positions. CTranslate2 would compute another sinusoid.
@@ -51,15 +53,17 @@ def to_ctranslate2(trained: Trained, folder: Path, quantization: str | None = No
     spec.encoder.embeddings[0].weight = _array(words[spec.encoder])
     spec.decoder.embeddings.weight = _array(words[spec.decoder])
     spec.decoder.projection.weight = _array(model.output_weight)
-    bias = torch.zeros(len(model.output_weight))
+    bias = torch.zeros(len(model.output_weight)) if model.output_bias is None else model.output_bias.detach().clone()
     bias[[PAD, BOS]] = -1e4  # probability 0, as by forbid_pad_and_bos of model/base.py; float16 can represent it
     spec.decoder.projection.bias = _array(bias)
     layer: Any  # nn.ModuleList does not say the type of its modules
     norm: Any  # a LayerNorm in a pre-norm model, nn.Identity in a post-norm model
-    for side, layers, norm in (
-        (spec.encoder, model.encoder, model.encoder_norm),
-        (spec.decoder, model.decoder, model.decoder_norm),
+    for side, layers, norm, embedding_norm in (
+        (spec.encoder, model.encoder, model.encoder_norm, model.source_embedding_norm),
+        (spec.decoder, model.decoder, model.decoder_norm, model.target_embedding_norm),
     ):
+        if embedding_norm is not None:
+            _norm(side.layernorm_embedding, embedding_norm)
         side.position_encodings.encodings = _array(places[side])
         for layer_spec, layer in zip(side.layer, layers, strict=True):
             _linear(layer_spec.self_attention.linear[0], layer.attention.qkv)

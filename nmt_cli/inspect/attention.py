@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sentencepiece import SentencePieceProcessor
 
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import forbid_pad_and_bos
@@ -107,15 +108,16 @@ def attention(
     trained = model if isinstance(model, Trained) else load_model(Path(model))
     vocab = trained.vocab
     src = source_ids(trained, text)
-    source_pieces = vocab.source.encode(normalize(text, vocab.normalization), out_type=str)
+    source_pieces = _pieces(vocab.source, vocab.source_prefix, normalize(text, vocab.normalization))
     if target is None:
-        best = search([trained.model], torch.tensor([src]), options_of(trained.recipe, beam_size))[0][0]
+        options, prefixes = options_of(trained.recipe, beam_size), [vocab.target_prefix]
+        best = search([trained.model], torch.tensor([src]), options, prefixes)[0][0]
         tgt = [*best.ids, EOS]
         target_pieces = [vocab.target.id_to_piece(token) for token in best.ids]
         shown = vocab.decode_target([list(best.ids)])[0]
     else:
         tgt = _checked_ids(vocab.encode_target([target])[0], target, trained, "target")
-        target_pieces = vocab.target.encode(normalize(target, vocab.normalization), out_type=str)
+        target_pieces = _pieces(vocab.target, vocab.target_prefix, normalize(target, vocab.normalization))
         shown = target
 
     memory = trained.model.encode(torch.tensor([src]), attention=True)
@@ -149,6 +151,10 @@ def attention(
         target_words=[word.text for word in words[0]],
         word_weights=_over_words(by_piece["cross"], *words) if "cross" in by_piece else None,
     )
+
+
+def _pieces(side: SentencePieceProcessor, prefix: tuple[int, ...], text: str) -> list[str]:
+    return [*map(side.id_to_piece, prefix), *side.encode(text, out_type=str)]
 
 
 def source_ids(trained: Trained, text: str) -> list[int]:

@@ -22,7 +22,8 @@ def beam_steps(trained: Trained, text: str, beam_size: int | None) -> tuple[list
     """Every step of the beam search of a sentence: the candidates, and the candidates that the search kept."""
     options = options_of(trained.recipe, beam_size)
     steps: list[Step] = []
-    search([trained.model], torch.tensor([source_ids(trained, text)]), options, watch=steps.append)
+    prefixes = [trained.vocab.target_prefix]
+    search([trained.model], torch.tensor([source_ids(trained, text)]), options, prefixes, watch=steps.append)
     return steps, options
 
 

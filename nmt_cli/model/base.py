@@ -67,12 +67,17 @@ class Seq2Seq(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """(V,D): the last layer of every family is linear without bias, so that the loss can compute it in pieces."""
+        """(V,D): the last layer of every family is linear, so that the loss can compute it in pieces."""
         raise NotImplementedError
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """(V,): the bias of the last layer; None if the model has none."""
+        return None
 
     def project(self, features: Tensor) -> Tensor:
         """(...,D) -> logits (...,V)."""
-        return F.linear(features, self.output_weight)
+        return F.linear(features, self.output_weight, self.output_bias)
 
     def decode(self, tgt_in: Tensor, memory: Tensors, attention: bool = False) -> Decoded:
         """All steps at once, for a known target: logits (B,T,V), and attention weights as in `features`."""

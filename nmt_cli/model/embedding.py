@@ -29,6 +29,7 @@ class EmbeddingSeq2Seq(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
         self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
         self.output = nn.Linear(dim, target_vocab, bias=False) if tie == "none" else None
+        self.bias: nn.Parameter | None = None  # of model.output_bias
         self.join: nn.Linear | None = None  # of model.positions_join = "concat"
 
     @property
@@ -36,13 +37,23 @@ class EmbeddingSeq2Seq(Seq2Seq):
         return self.target_embedding.weight if self.output is None else self.output.weight
 
     @property
+    def output_bias(self) -> Tensor | None:
+        return self.bias
+
+    @property
     def source_table(self) -> nn.Embedding:
         return self.source_embedding or self.target_embedding
 
     def embed(
-        self, ids: Tensor, table: nn.Embedding, positions: nn.Module | None, keep: Tensor | None = None, start: int = 0
+        self,
+        ids: Tensor,
+        table: nn.Embedding,
+        positions: nn.Module | None,
+        keep: Tensor | None = None,
+        start: int = 0,
+        norm: nn.Module | None = None,
     ) -> Tensor:
-        """ids (B,T) -> (B,T,D); `start` is the position of the first id."""
+        """ids (B,T) -> (B,T,D); `start` is the position of the first id, `norm` that of model.embedding_norm."""
         # The gradient of a matrix that is also the output is dense already, so adding a few sparse rows is cheaper.
         tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
         x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
@@ -51,6 +62,8 @@ class EmbeddingSeq2Seq(Seq2Seq):
         if positions is not None:
             where = positions(start, start + ids.size(1), x)
             x = x + where if self.join is None else self.join(torch.cat([x, where.expand(x.shape)], -1))
+        if norm is not None:
+            x = norm(x)
         return self.drop_out(x)
 
     def uses_per_token(self, name: str) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,14 @@ def sinusoids(length: int, dim: int) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
+def timing(length: int, dim: int) -> Tensor:
+    """(length,D): all sines, then all cosines; pair i has the angle pos / 10000^(i/(D/2-1))."""
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    half = dim // 2
+    angle = position / 10000 ** (torch.arange(half, dtype=torch.float64, device="cpu") / max(1, half - 1))
+    return torch.cat([angle.sin(), angle.cos()], -1).float()
+
+
 def padding_mask(src: Tensor) -> Tensor | None:
     """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding."""
     # On a GPU and under torch.compile, checking for padding costs more than the mask.
@@ -40,13 +49,16 @@ def padding_mask(src: Tensor) -> Tensor | None:
 class Sinusoids(nn.Module):
     """Positions by formula. The table is not a buffer, because it is not saved and grows with the longest sentence."""
 
-    def __init__(self, length: int, dim: int) -> None:
+    def __init__(
+        self, length: int, dim: int, first: int = 0, formula: Callable[[int, int], Tensor] = sinusoids
+    ) -> None:
         super().__init__()
-        self.table = sinusoids(length, dim)
+        self.first, self.formula = first, formula
+        self.table = formula(first + length, dim)[first:]
 
     def forward(self, start: int, stop: int, like: Tensor) -> Tensor:
         if stop > len(self.table):
-            self.table = sinusoids(2 * stop, self.table.size(1))
+            self.table = self.formula(self.first + 2 * stop, self.table.size(1))[self.first :]
         if self.table.device != like.device:
             self.table = self.table.to(like.device)
         return self.table[start:stop].to(like.dtype)
@@ -79,6 +91,7 @@ class NoPositions(nn.Module):
 
 POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "sinusoidal": Sinusoids,
+    "timing": partial(Sinusoids, formula=timing),
     "learned": LearnedPositions,
     "none": NoPositions,
 }
@@ -198,11 +211,17 @@ def initialize(model: nn.Module, dim: int) -> None:
 class Transformer(EmbeddingSeq2Seq):
     def __init__(self, config: recipe.Transformer, source_vocab: int, target_vocab: int) -> None:
         dim = config.dim
-        super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
-        positions = POSITIONS[config.positions]
+        scale = math.sqrt(dim) if config.scale_embeddings else 1.0
+        super().__init__(source_vocab, target_vocab, dim, config.tie, scale, config.dropout)
+        self.bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
+        positions: Callable[..., nn.Module] = POSITIONS[config.positions]
+        if config.first_position:
+            positions = partial(positions, first=config.first_position)
         self.source_positions = positions(config.max_positions, dim)
         self.target_positions = positions(config.max_positions, dim)
         self.join = nn.Linear(2 * dim, dim) if config.positions_join == "concat" else None
+        self.source_embedding_norm = nn.LayerNorm(dim) if config.embedding_norm else None
+        self.target_embedding_norm = nn.LayerNorm(dim) if config.embedding_norm else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         # A post-norm layer already ends with a norm.
@@ -220,7 +239,7 @@ class Transformer(EmbeddingSeq2Seq):
         self.forget_routes()
         mask = padding_mask(src)
         memory: Tensors = {} if mask is None else {"mask": mask}
-        x = self.embed(src, self.source_table, self.source_positions, keep)
+        x = self.embed(src, self.source_table, self.source_positions, keep, norm=self.source_embedding_norm)
         weights = []
         for layer in self.encoder:
             x, layer_weights = layer(x, mask, attention)
@@ -234,7 +253,8 @@ class Transformer(EmbeddingSeq2Seq):
         return memory
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
-        x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep)
+        norm = self.target_embedding_norm
+        x = self.embed(tgt_in, self.target_embedding, self.target_positions, keep, norm=norm)
         return self.run_decoder(x, memory, None, None, attention)
 
     move = staticmethod(cache.move)  # the state is that of cache.py
@@ -247,7 +267,8 @@ class Transformer(EmbeddingSeq2Seq):
         position = int(state["position"][0])
         state = cache.make_room(state, len(prev))
         past, seen = state["cache"], state["seen"]
-        x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
+        norm = self.target_embedding_norm
+        x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position, norm=norm)
         # If there are as many slots as steps, each sentence has had one hypothesis in every step. This hypothesis sees
         # all slots, so no mask is needed.
         visible = None if seen.size(1) == position + 1 else seen.view(len(past), 1, -1, seen.size(1))

@@ -157,14 +157,20 @@ class Transformer:
     activation: Activation = "relu"
     norm: Norm = "pre"
     positions: Annotated[
-        Literal["sinusoidal", "learned", "none"], "kind of position encoding. none: the encoder reads a bag of words"
+        Literal["sinusoidal", "timing", "learned", "none"],
+        "kind of position encoding. timing: the sinusoids of Marian and M2M-100; "
+        "none: the encoder reads a bag of words",
     ] = "sinusoidal"
+    first_position: Annotated[Whole, "with sinusoidal or timing: number of the first position. M2M-100 has 2"] = 0
     max_positions: MaxPositions = 1024
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings and on the output of each sublayer"] = 0.1
     attention_dropout: Annotated[Share, "dropout on attention weights"] = 0.0
     ff_dropout: Annotated[Share, "dropout inside the feed-forward layer"] = 0.0
     positions_join: PositionsJoin = "add"
+    scale_embeddings: Annotated[bool, "multiply embeddings by the square root of dim, as in the paper"] = True
+    embedding_norm: Annotated[bool, "LayerNorm of the sum of embedding and position, as in mBART"] = False
+    output_bias: Annotated[bool, "add a bias to the output layer, as in Marian"] = False
     experts: Annotated[
         ExpertCount, "feed-forward networks of each layer, of which a token uses experts_top. 0: one, used by all"
     ] = 0
@@ -179,6 +185,8 @@ class Transformer:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from _attention_problems(self)
+        if self.first_position and self.positions not in ("sinusoidal", "timing"):
+            yield "first_position", f'needs sinusoids, but positions = "{self.positions}"'
         yield from _expert_problems(self)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import MOST_BEAM, Recipe
-from nmt_cli.text.vocab import EOS, UNK
+from nmt_cli.text.vocab import EOS, UNK, Vocab
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,25 @@ class Request:
     attention: bool = False  # return attention
     tokens: bool = False  # return token_logprobs
     coverage: bool = False  # return coverage, which is cheaper than attention
+
+
+def with_prefixes(request: Request, vocab: Vocab) -> Request:
+    """The request with the ids that the vocabulary puts before every source and target, such as codes of languages."""
+    source, target = vocab.source_prefix, vocab.target_prefix
+    if not source and not target:
+        return request
+    given = len(target) + request.given
+    return replace(request, source=(*source, *request.source), prefix=(*target, *request.prefix), given=given)
+
+
+def without_prefixes(hypothesis: Hypothesis, vocab: Vocab) -> Hypothesis:
+    """The answer to a request with prefixes, as if it had none. Its score keeps counting them."""
+    source, target = len(vocab.source_prefix), len(vocab.target_prefix)
+    if not source and not target:
+        return hypothesis
+    attention = None if hypothesis.attention is None else hypothesis.attention[target:, source:]
+    ids, logprobs = hypothesis.ids[target:], hypothesis.token_logprobs[target:]
+    return replace(hypothesis, ids=ids, token_logprobs=logprobs, attention=attention)
 
 
 class Engine(Protocol):

@@ -239,11 +239,16 @@ def save_model(
 ) -> None:
     """Write RUN/model: a folder that translates wherever it is moved."""
     with new_folder(RunFolder(run).model) as temporary:
-        files = ModelFiles(temporary)
-        save_tensors(weights, files.weights)
-        copy_vocab_files(vocab_folder, files.vocab)
-        write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
-        write_record(files.about, {"nmt": __version__, **about})
+        copy_vocab_files(vocab_folder, ModelFiles(temporary).vocab)
+        save_model_files(temporary, weights, recipe, about)
+
+
+def save_model_files(folder: Path, weights: Mapping[str, Tensor], recipe: Recipe, about: dict[str, Any]) -> None:
+    """Write the files of a model into a folder that has a vocabulary already."""
+    files = ModelFiles(folder)
+    save_tensors(weights, files.weights)
+    write_text(files.recipe, tables_toml(recipe_tables(without_paths(recipe))))
+    write_record(files.about, {"nmt": __version__, **about})
 
 
 def without_paths(recipe: Recipe) -> Recipe:

@@ -57,6 +57,25 @@ def language_code(language: str) -> str:
     return language.replace("_", "-").split("-")[0].lower()
 
 
+# Codes of three letters and of two letters, in turn.
+_THREE_LETTERS = (
+    "afr af amh am arb ar ara ar aze az azj az bel be bul bg ben bn bod bo bos bs cat ca ces cs cym cy dan da deu de "
+    "ell el eng en epo eo est et ekk et eus eu fas fa pes fa fin fi fra fr gle ga gla gd glg gl guj gu hau ha heb he "
+    "hin hi hrv hr hun hu hye hy ibo ig ind id isl is ita it jav jv jpn ja kan kn kat ka kaz kk khm km kir ky kor ko "
+    "lao lo lit lt lvs lv lav lv mal ml mar mr mkd mk mlg mg mlt mt mon mn khk mn msa ms zsm ms mya my nep ne npi ne "
+    "nld nl nno nn nob nb nor no oci oc ory or pan pa pol pl por pt pbt ps ron ro rus ru san sa sin si slk sk slv sl "
+    "snd sd som so spa es sqi sq als sq srp sr sun su swe sv swa sw swh sw tam ta tel te tgk tg tgl tl tha th tir ti "
+    "tuk tk tur tr tat tt uig ug ukr uk urd ur uzb uz uzn uz vie vi xho xh ydd yi yor yo zho zh cmn zh zul zu"
+)
+_TWO_LETTERS = dict(zip(_THREE_LETTERS.split()[::2], _THREE_LETTERS.split()[1::2], strict=True))
+
+
+def two_letter_code(language: str) -> str:
+    """ "en" for "eng", "eng_Latn", "en_XX" or "en-US". A language without a code of two letters keeps its code."""
+    code = language_code(language)
+    return _TWO_LETTERS.get(code, code)
+
+
 def puts_spaces_between_sentences(language: str) -> bool:
     return language_code(language) not in ("zh", "ja", "th", "lo", "km", "my")
 

@@ -2,6 +2,9 @@
 
 A vocabulary is a folder: joint.model, or source.model and target.model; and vocab.json. Prepared data, runs and models
 each contain their vocabulary, so that a model is never used with another vocabulary.
+
+An imported vocabulary has two .model files, also if both sides share one table of ids (importing/pieces.py). Its pieces
+are in the order of the original, except that PAD, UNK, BOS and EOS come first.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import sentencepiece
 
@@ -27,8 +30,58 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
+class Imported:
+    """What an imported vocabulary adds. The ids of the original are needed to write it back (export/hf.py)."""
+
+    pad: int  # the id in the original; -1: the original has none, and it gets the next id behind the others
+    unk: int
+    eos: int
+    start: int  # the id in the original that BOS stands for; -1: none, a vector of zeros
+    sizes: tuple[int, int]  # pieces of the model, source and target; further pieces of SentencePiece are read as UNK
+    source_prefix: tuple[int, ...] = ()  # ids before every source, such as the code of its language
+    target_prefix: tuple[int, ...] = ()  # ids that every target begins with
+
+    def original_ids(self, side: int) -> list[int]:
+        """The id in the original of each id of a side. -1: BOS, which the original does not have."""
+        pad = self.pad if self.pad >= 0 else self.sizes[side] - 2
+        others = (index for index in range(self.sizes[side] - 1) if index not in (pad, self.unk, self.eos))
+        return [pad, self.unk, -1, self.eos, *others]
+
+
+class ImportedPieces(sentencepiece.SentencePieceProcessor):
+    """The pieces of an imported side. Two things differ from SentencePiece, because other programs look up its pieces
+    in a table of their own: pieces that are not in the table come last and are read as UNK, and an unknown character
+    that is in the table, as a piece of the other side, has its id."""
+
+    size: int  # the pieces of the table
+
+    def get_piece_size(self) -> int:
+        return self.size
+
+    def encode(  # type: ignore[override]
+        self, input: str | list[str], out_type: type = int, num_threads: int | None = None
+    ) -> Any:
+        found = super().encode(input, out_type=out_type, num_threads=num_threads)
+        if out_type is not int or not found:
+            return found
+        if isinstance(input, str):
+            return self._looked_up(input, found)
+        return [self._looked_up(line, ids) for line, ids in zip(input, found, strict=True)]
+
+    def _looked_up(self, line: str, ids: list[int]) -> list[int]:
+        if UNK not in ids and max(ids, default=0) < self.size:
+            return ids
+        looked_up = map(self.piece_to_id, super().encode(line, out_type=str))
+        return [index if index < self.size and not self.is_control(index) else UNK for index in looked_up]
+
+    def nbest_encode(self, input: str, nbest_size: int) -> list[list[int]]:  # type: ignore[override]
+        found = super().nbest_encode(input, nbest_size=nbest_size)
+        return [ids for ids in found if all(index < self.size for index in ids)]
+
+
+@dataclass(frozen=True)
 class Vocab:
-    """The pieces of both sides. `source` and `target` are the same object if the vocabulary is joint."""
+    """The pieces of both sides. A joint vocabulary has one table of ids for both sides."""
 
     source: sentencepiece.SentencePieceProcessor
     target: sentencepiece.SentencePieceProcessor
@@ -37,10 +90,8 @@ class Vocab:
     normalization: Normalization
     type: str  # a value of vocab.type
     symbols: tuple[str, ...]
-
-    @property
-    def joint(self) -> bool:
-        return self.source is self.target
+    joint: bool = True
+    imported: Imported | None = None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -48,15 +99,30 @@ class Vocab:
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
         """The ids of raw text, without BOS and EOS."""
-        return self.source.encode([normalize(line, self.normalization) for line in lines])
+        return self.encode_normalized([normalize(line, self.normalization) for line in lines], target=False)
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
-        return self.target.encode([normalize(line, self.normalization) for line in lines])
+        return self.encode_normalized([normalize(line, self.normalization) for line in lines], target=True)
+
+    def encode_normalized(self, lines: list[str], target: bool, threads: int | None = None) -> list[list[int]]:
+        side, prefix = (self.target, self.target_prefix) if target else (self.source, self.source_prefix)
+        ids = side.encode(lines, num_threads=threads)
+        return [[*prefix, *line] for line in ids] if prefix else ids
+
+    @property
+    def source_prefix(self) -> tuple[int, ...]:
+        """The ids before the pieces of every source, such as the code of its language."""
+        return self.imported.source_prefix if self.imported else ()
+
+    @property
+    def target_prefix(self) -> tuple[int, ...]:
+        return self.imported.target_prefix if self.imported else ()
 
     def same_pieces(self, other: Vocab) -> bool:
         """True if all ids mean the same in both vocabularies."""
         sides = ((self.source, other.source), (self.target, other.target))
-        return all(one.serialized_model_proto() == two.serialized_model_proto() for one, two in sides)
+        same = all(one.serialized_model_proto() == two.serialized_model_proto() for one, two in sides)
+        return same and self.imported == other.imported
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         return self.target.decode(ids) if ids else []
@@ -120,19 +186,27 @@ def _explain(error: str, settings: recipe.Vocab, name: str) -> NmtError:
     return NmtError(f"SentencePiece cannot learn the {name} vocabulary: {error.strip()}", "check the [vocab] settings")
 
 
-def write_vocab(folder: Path, models: dict[str, bytes], data: recipe.Data, settings: recipe.Vocab) -> None:
-    """`models` is {"joint": ...} or {"source": ..., "target": ...}."""
+def write_vocab(
+    folder: Path,
+    models: dict[str, bytes],
+    data: recipe.Data,
+    settings: recipe.Vocab,
+    imported: Imported | None = None,
+) -> None:
+    """`models` is {"joint": ...} or {"source": ..., "target": ...}; an imported vocabulary has the latter."""
     folder.mkdir()
     for side, model in models.items():
         (folder / f"{side}.model").write_bytes(model)
-    about = {
-        "joint": "joint" in models,
+    about: dict[str, Any] = {
+        "joint": settings.joint if imported else "joint" in models,
         "normalization": data.normalize,
         "source_lang": data.source_lang,
         "target_lang": data.target_lang,
         "type": settings.type,
         "symbols": settings.symbols,
     }
+    if imported:
+        about["imported"] = asdict(imported)
     write_text(folder / "vocab.json", json.dumps(about, indent=2) + "\n")
 
 
@@ -166,20 +240,46 @@ def load_vocab(folder: Path) -> Vocab:
     try:
         (folder / "vocab.json").stat()  # raises FileNotFoundError
         about = read_json(folder / "vocab.json", "the vocabulary's")
-        sides = ("joint", "joint") if about["joint"] else ("source", "target")
+        imported = _read_imported(about["imported"]) if "imported" in about else None
+        sides = ("joint", "joint") if about["joint"] and not imported else ("source", "target")
         models = {side: read_small(folder / f"{side}.model") for side in set(sides)}
         if not all(models.values()):
             raise ValueError("a .model file is empty")
-        loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
+        if imported:
+            made = [_imported_pieces(models[side], size) for side, size in zip(sides, imported.sizes, strict=True)]
+            loaded = dict(zip(sides, made, strict=True))
+        else:
+            loaded = {side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()}
         if about["normalization"] not in get_args(Normalization):
             raise ValueError(f"there is no normalization {about['normalization']}")
         fields = {key: about[key] for key in ("source_lang", "target_lang", "normalization", "type")}
         texts = [*fields.values(), *about["symbols"]]
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise ValueError(f"vocab.json has {wrong[0]!r} in place of a text")
-        return Vocab(loaded[sides[0]], loaded[sides[1]], symbols=tuple(about["symbols"]), **fields)
+        processors = (loaded[sides[0]], loaded[sides[1]])
+        return Vocab(
+            *processors, symbols=tuple(about["symbols"]), joint=bool(about["joint"]), imported=imported, **fields
+        )
     except FileNotFoundError as error:
         problem = f"{folder} is not a vocabulary: {Path(error.filename).name} is missing"
     except (ValueError, KeyError, TypeError, RuntimeError) as error:  # RecursionError is a RuntimeError
         problem = f"the vocabulary in {folder} is damaged: {error}"
     raise NmtError(problem, "prepare the data again")
+
+
+def _imported_pieces(model: bytes, size: int) -> sentencepiece.SentencePieceProcessor:
+    pieces = ImportedPieces(model_proto=model)
+    if not EOS < size <= len(pieces):
+        raise ValueError(f"a .model file has {len(pieces)} pieces, and vocab.json says {size}")
+    pieces.size = size
+    return pieces
+
+
+def _read_imported(table: dict[str, Any]) -> Imported:
+    pad, unk, eos, start = (int(table[name]) for name in ("pad", "unk", "eos", "start"))
+    source, target = map(int, table["sizes"])
+    prefixes = [tuple(map(int, table[name])) for name in ("source_prefix", "target_prefix")]
+    for size, prefix in zip((source, target), prefixes, strict=True):
+        if any(not EOS < index < size for index in prefix):
+            raise ValueError(f"there is no piece {max(prefix)}")
+    return Imported(pad, unk, eos, start, (source, target), *prefixes)

@@ -59,7 +59,8 @@ def _observe(valid: Validation, rows: slice, model: Seq2Seq, recipe: Recipe, com
     sources, references = valid.sources[rows], valid.targets[rows]
     with compute.autocast():
         src = torch.from_numpy(pad(sources)).to(compute.device)
-        found = search([model], src, replace(options_of(recipe), attention=True))
+        prefixes = [valid.vocab.target_prefix] * len(src)
+        found = search([model], src, replace(options_of(recipe), attention=True), prefixes)
         translations = [n_best[0] for n_best in found]
         written, rng = [list(translation.ids) for translation in translations], random.Random(rows.start)
         shorter = [[leave_out(ids, valid.vocab, rng) for ids in side] for side in (written, references)]

@@ -114,6 +114,14 @@ class _Chunked(torch.autograd.Function):
         return grad_features * scale, grad_weight * scale, None, None, None
 
 
+def with_bias(features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """features (...,D), weight (V,D), bias (V,) -> (...,D+1) and (V,D+1), whose product includes the bias."""
+    if bias is None:
+        return features, weight
+    ones = features.new_ones(*features.shape[:-1], 1)
+    return torch.cat([features, ones], -1), torch.cat([weight, bias[:, None]], 1)
+
+
 @torch.compiler.disable  # the number of chunks depends on the data
 def chunked_loss(features: Tensor, weight: Tensor, targets: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     """features (P,...,D), targets (...) -> sums of loss and nll. Only the loss has a gradient."""
@@ -136,9 +144,10 @@ class TrainingLoss(nn.Module):
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
-        weight, eps = self.model.output_weight, config.label_smoothing
+        weight, bias, eps = self.model.output_weight, self.model.output_bias, config.label_smoothing
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
+            features, weight = with_bias(features, weight, bias)
             loss, nll = chunked_loss(features[None], weight, tgt_out, partial(smoothed_terms, eps=eps))
             return self.with_auxiliary(loss, src, tgt_in, count), nll, count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
@@ -148,6 +157,7 @@ class TrainingLoss(nn.Module):
             keep_src, keep_tgt = kept(src, config.cutoff), kept(tgt_in, config.cutoff)
             keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
         features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
+        features, weight = with_bias(features, weight, bias)
         terms = partial(consistency_terms, eps=eps, kind=config.consistency, weight=config.consistency_weight)
         loss, nll = chunked_loss(features.unflatten(0, (2, -1)), weight, tgt_out, terms)
         return self.with_auxiliary(loss, src, tgt_in, count), nll, count

@@ -97,7 +97,7 @@ class Validation:
         def translated(rows: slice) -> list[str]:
             src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)
             with compute.autocast():
-                hypotheses = search([model], src, options)
+                hypotheses = search([model], src, options, [self.vocab.target_prefix] * len(src))
             return self.vocab.decode_target([list(nbest[0].ids) for nbest in hypotheses])
 
         parts = (part for rows in self.slices(options.beam) for part in in_parts(translated, rows))

@@ -111,7 +111,8 @@ class LineTranslator:
         """A whole line, sentence by sentence."""
         if is_blank(normalize(row.text, self.vocab.normalization)):
             return Translation(row.number, row.text)
-        prefix = () if is_blank(row.given) else tuple(self.vocab.encode_target([row.given])[0])
+        given = "" if is_blank(row.given) else normalize(row.given, self.vocab.normalization)
+        prefix = tuple(self.vocab.target.encode(given))
         if UNK in prefix:
             hint = "remove characters that are not in the model's vocabulary, or leave the line blank"
             raise NmtError(

@@ -12,7 +12,7 @@ from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.search.quality import Quality, read_quality
 from nmt_cli.store.folders import ModelFiles, ModelFolder
 from nmt_cli.text.alignment import SPACE
-from nmt_cli.text.lines import STDIN, check_stdin_once
+from nmt_cli.text.lines import STDIN, check_stdin_once, normalize
 from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
 
@@ -79,7 +79,8 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
     forbidden = {UNK}  # the piece of unknown characters is never part of a translation
     for text in options.get("forbid") or ():
-        pieces = set(model.vocab.encode_target([text])[0]) - {EOS, UNK, model.vocab.target.piece_to_id(SPACE)}
+        wanted = normalize(text, model.vocab.normalization)
+        pieces = set(model.vocab.target.encode(wanted)) - {EOS, UNK, model.vocab.target.piece_to_id(SPACE)}
         if not pieces:
             raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
         forbidden |= pieces

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import Hypothesis, length_normalized
+from nmt_cli.search.contract import Hypothesis, length_normalized, with_prefixes, without_prefixes
 from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFolder, open_model
@@ -191,8 +191,9 @@ class WindowTranslator:
             while True:
                 # Engines compute attention for a whole batch or not at all.
                 keys = [(request.attention, len(request.source) + 1) for request in requests]
-                answers = self._run(requests, keys, lambda batches: self.workers.translate(batches, search))
-                requests = program.send(answers)
+                asked = [with_prefixes(request, self.vocab) for request in requests]
+                answers = self._run(asked, keys, lambda batches: self.workers.translate(batches, search))
+                requests = program.send([[without_prefixes(each, self.vocab) for each in found] for found in answers])
         except StopIteration as stop:
             at_least, copy = self.settings.at_least, self.settings.copy_below
             return [withheld(translation, at_least, copy) for translation in stop.value]

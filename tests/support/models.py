@@ -49,6 +49,9 @@ TRANSFORMER_OPTIONS += [
 
 TRANSFORMERS = {"-".join(options.values()): small_transformer(**options) for options in TRANSFORMER_OPTIONS}
 MIXTURES = {"experts": small_transformer(experts=4), "experts-post": small_transformer(norm="post", experts=3)}
+TRANSFORMERS["like-mbart"] = small_transformer(
+    positions="timing", first_position=2, scale_embeddings=False, embedding_norm=True, output_bias=True
+)
 
 RNNS = {
     "rnn-bottleneck": recipe.Rnn(cell="rnn", attention="none", directions="forward"),

@@ -229,7 +229,7 @@ def test_gradients_of_tied_matrices(tie):
     assert all(grad.layout is torch.strided for grad in ours)
     model = module.model
 
-    def looked_up(ids, table, positions, keep=None, start=0):
+    def looked_up(ids, table, positions, keep=None, start=0, norm=None):
         rows = F.one_hot(ids, VOCAB).float() * (ids != PAD)[..., None]
         return rows @ table.weight * 4.0 + positions(start, start + ids.size(1), table.weight)
 

@@ -1,0 +1,208 @@
+"""`nmt import` of Hugging Face folders: the imported model computes what transformers computes.
+
+The hub cannot be reached from the tests, so the weights are random. NMT_HF_MODEL=FOLDER runs the same comparison on a
+real folder, with NMT_HF_LANGS=SOURCE,TARGET for a model of many languages.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.hf_folders import marian_folder
+from support.small_language import SENTENCES, TEST
+
+from nmt_cli.demo import demo_corpus
+from nmt_cli.errors import NmtError
+from nmt_cli.importing.read import import_model
+from nmt_cli.search.contract import Request, SearchOptions, with_prefixes, without_prefixes
+from nmt_cli.search.torch_engine import TorchEngine
+from nmt_cli.store.checkpoint import Trained, load_model
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
+pytest.importorskip("ctranslate2")
+TEXTS = SENTENCES[:8]
+LIMIT = 24  # pieces of a translation; a random model may never end one
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory) -> tuple[Path, Any, Path]:
+    """The folder of a MarianMT model, the model, and the folder of the imported model."""
+    folder = tmp_path_factory.mktemp("marian")
+    model = marian_folder(folder / "hf")
+    import_model(folder / "hf", folder / "nmt")
+    return folder / "hf", model, folder / "nmt"
+
+
+def original(trained: Trained, ids: list[int], side: int = 1) -> list[int]:
+    """The ids of the original. BOS is the id that the original starts with."""
+    imported = trained.vocab.imported
+    assert imported is not None
+    table = imported.original_ids(side)
+    return [imported.start if index == BOS else table[index] for index in ids]
+
+
+def check_logits(trained: Trained, theirs: Any, texts: list[str], targets: list[str], tolerance: float = 1e-4) -> None:
+    """Compare the logits of a padded batch, except those of BOS, which the original does not have."""
+    imported = trained.vocab.imported
+    assert imported is not None
+    sources = [[*ids, EOS] for ids in trained.vocab.encode_source(texts)]
+    outputs = [[BOS, *ids] for ids in trained.vocab.encode_target(targets)]
+    padded = [
+        torch.tensor([row + [PAD] * (max(map(len, rows)) - len(row)) for row in rows]) for rows in (sources, outputs)
+    ]
+    src, tgt = (
+        torch.tensor([original(trained, row, side) for row in rows.tolist()]) for side, rows in enumerate(padded)
+    )
+    ids = [index for index in range(trained.vocab.sizes[1]) if index != BOS]
+    with torch.no_grad():
+        ours = trained.model(*padded)
+        logits = theirs(input_ids=src, attention_mask=(padded[0] != PAD).long(), decoder_input_ids=tgt).logits
+    real = padded[1] != PAD
+    torch.testing.assert_close(
+        ours[real][:, ids], logits[real][:, original(trained, ids)], atol=tolerance, rtol=tolerance
+    )
+
+
+def generated(theirs: Any, tokenizer: Any, text: str, beam: int, forbidden: list[int], start: dict[str, int]) -> str:
+    """The translation by transformers, with the search of nmt: it stops when no open hypothesis can win."""
+    (ids,) = theirs.generate(
+        **tokenizer(text, return_tensors="pt"),
+        **start,
+        num_beams=beam,
+        do_sample=False,
+        length_penalty=1.0,
+        early_stopping="never" if beam > 1 else False,
+        max_new_tokens=LIMIT,
+        bad_words_ids=[[index] for index in forbidden],
+    )
+    return tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def translated(path: Path, trained: Trained, text: str, beam: int) -> tuple[str, bool]:
+    """The translation by nmt, and whether it ended before the limit."""
+    request = with_prefixes(Request(tuple(trained.vocab.source.encode(text))), trained.vocab)
+    options = SearchOptions(beam=beam, forbidden=(UNK,), max_ratio=0, max_extra=LIMIT)
+    best = without_prefixes(TorchEngine([path], "cpu").translate([request], options)[0][0], trained.vocab)
+    return trained.vocab.decode_target([list(best.ids)])[0], best.finished
+
+
+def check_translations(path: Path, theirs: Any, tokenizer: Any, start: dict[str, int], beam: int) -> None:
+    trained = load_model(path)
+    forbidden = original(trained, [PAD, UNK])
+    ended = 0
+    for text in TEXTS:
+        ours, finished = translated(path, trained, text, beam)
+        if finished:
+            assert ours == generated(theirs, tokenizer, text, beam, forbidden, start)
+            ended += 1
+    assert ended >= 3
+
+
+def test_marian_computes_the_same_logits(marian):
+    _, theirs, path = marian
+    check_logits(load_model(path), theirs, TEXTS, [target for _, target in TEST[:8]])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_marian_writes_the_same_text(marian, beam):
+    folder, theirs, path = marian
+    check_translations(path, theirs, transformers.AutoTokenizer.from_pretrained(folder), {}, beam)
+
+
+def test_marian_tokenizes_as_the_original(marian):
+    folder, _, path = marian
+    tokenizer, vocab = transformers.AutoTokenizer.from_pretrained(folder), load_model(path).vocab
+    trained = load_model(path)
+    for side, texts in enumerate(zip(*demo_corpus("train")[:300], strict=True)):
+        lines = [*texts, "unknown: 漢字 ➔ x²", "  two  spaces ", "ﬁne　wide"]
+        ids = (vocab.encode_source, vocab.encode_target)[side](lines)
+        theirs = tokenizer(lines).input_ids if side == 0 else tokenizer(text_target=lines).input_ids
+        assert [original(trained, [*line, EOS]) for line in ids] == theirs
+        assert any(UNK in line for line in ids)
+    ids = trained.vocab.encode_target([target for _, target in TEST[:50]])
+    theirs = tokenizer.batch_decode([original(trained, line) for line in ids], use_source_tokenizer=False)
+    assert vocab.decode_target(ids) == theirs
+
+
+def test_imported_model_works_in_every_command(nmt, marian, tmp_path):
+    folder, theirs, path = marian
+    lines = "".join(f"{text}\n" for text in TEXTS).encode()
+    (tmp_path / "in").write_bytes(lines)
+    both = [nmt("translate", path, "in", "--engine", engine, "--no-split") for engine in ("torch", "ctranslate2")]
+    assert [result.code for result in both] == [0, 0], both[0].err + both[1].err
+    assert both[0].out == both[1].out and len(both[0].out.splitlines()) == len(TEXTS)
+    (tmp_path / "out").write_bytes(both[0].out)
+    for engine in ("torch", "ctranslate2"):
+        scored = nmt("translate", path, "in", "--score-only", "--target", "out", "--engine", engine, "--format", "tsv")
+        assert scored.code == 0, scored.err
+    ensemble = nmt("translate", path, "in", "--ensemble", path, "--engine", "torch")
+    assert ensemble.out == both[0].out
+    inspected = nmt("inspect", path, TEXTS[0])
+    assert inspected.code == 0 and nmt("inspect", path).code == 0 and nmt("verify", path).code == 0, inspected.err
+    exported = nmt("export", path, "--to", "hf", "--out", "back")
+    assert exported.code == 0, exported.err
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
+    assert back.config.decoder_start_token_id == theirs.config.decoder_start_token_id
+    check_logits(load_model(path), back, TEXTS, TEXTS, tolerance=1e-5)
+    tokenizers = [transformers.AutoTokenizer.from_pretrained(place) for place in (folder, tmp_path / "back")]
+    assert tokenizers[0](TEXTS).input_ids == tokenizers[1](TEXTS).input_ids
+    again = nmt("import", "back", "--out", "again")
+    assert again.code == 0, again.err
+    first, second = (load_model(place).model.state_dict() for place in (path, tmp_path / "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_word_embeddings": False, "activation_function": "gelu"},
+        {"scale_embedding": False, "activation_function": "relu"},
+    ],
+)
+def test_marian_variants_compute_the_same_logits(tmp_path, changes):
+    theirs = marian_folder(tmp_path / "hf", steps=2, **changes)
+    import_model(tmp_path / "hf", tmp_path / "nmt")
+    check_logits(load_model(tmp_path / "nmt"), theirs, TEXTS, TEXTS)
+
+
+def test_marian_with_many_target_languages_needs_one(tmp_path):
+    theirs = marian_folder(tmp_path / "hf", languages=("fra", "ita"), steps=2)
+    with pytest.raises(NmtError, match="knows 2 languages") as error:
+        import_model(tmp_path / "hf", tmp_path / "nmt")
+    assert "--target-lang" in error.value.hint and not (tmp_path / "nmt").exists()
+    with pytest.raises(NmtError, match="no language fre"):
+        import_model(tmp_path / "hf", tmp_path / "nmt", target_lang="fre")
+    import_model(tmp_path / "hf", tmp_path / "nmt", target_lang="fra")
+    trained = load_model(tmp_path / "nmt")
+    assert (trained.vocab.source_lang, trained.vocab.target_lang) == ("en", "fr")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ids = trained.vocab.encode_source(TEXTS)
+    assert [original(trained, [*line, EOS]) for line in ids] == tokenizer(
+        [f">>fra<< {text}" for text in TEXTS]
+    ).input_ids
+    check_logits(trained, theirs, TEXTS, TEXTS)
+
+
+@pytest.mark.skipif("NMT_HF_MODEL" not in os.environ, reason="NMT_HF_MODEL does not name a folder with real weights")
+def test_real_weights(tmp_path):
+    """NMT_HF_MODEL=opus-mt-en-de pytest tests/importing -k real_weights"""
+    folder = os.environ["NMT_HF_MODEL"]
+    source, _, target = os.environ.get("NMT_HF_LANGS", "").partition(",")
+    import_model(Path(folder), tmp_path / "nmt", source or None, target or None)
+    trained = load_model(tmp_path / "nmt")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **({"src_lang": source} if source else {}))
+    assert [original(trained, [*line, EOS]) for line in trained.vocab.encode_source(TEXTS)] == tokenizer(
+        TEXTS
+    ).input_ids
+    check_logits(trained, theirs, TEXTS, TEXTS)
+    start = (
+        {"forced_bos_token_id": original(trained, list(prefix))[0]} if (prefix := trained.vocab.target_prefix) else {}
+    )
+    for beam in (1, 4):
+        check_translations(tmp_path / "nmt", theirs, tokenizer, start, beam)
