@@ -16,9 +16,10 @@ def demo(
 ) -> None:
     """Write a small English-French corpus, made by a grammar, for a first try of nmt.
 
+    test.align has the word alignment of the test pairs, which the grammar knows (docs/score.md).
     The shipped recipe "demo" reads these files: nmt demo, nmt prepare demo, nmt train demo.
     """
-    from nmt_cli.demo import SPLITS, demo_corpus
+    from nmt_cli.demo import SPLITS, demo_alignment, demo_corpus
     from nmt_cli.files import check_overwrite, replace_file
 
     files = {}
@@ -26,6 +27,7 @@ def demo(
         sides = zip(*demo_corpus(split), strict=True)
         for language, lines in zip(("en", "fr"), sides, strict=True):
             files[out / f"{split}.{language}"] = "".join(line + "\n" for line in lines)
+    files[out / "test.align"] = "".join(line + "\n" for line in demo_alignment())
     for path, text in files.items():
         if path.is_dir() or (path.is_file() and path.read_bytes() != text.encode()):
             check_overwrite(path, force, option="nmt demo FOLDER", note=" with other content")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 from nmt_cli.scoring.comet import MODEL
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 
 def score(
@@ -60,6 +63,9 @@ def score(
     comet_model: Annotated[
         str, Option(metavar="NAME", help="COMET's weights: a name, or the path of a .ckpt.")
     ] = MODEL,
+    alignment: Annotated[
+        bool, Option("--alignment", help="HYP and REF are word alignments (0-0 1-2): alignment error rate.")
+    ] = False,
     form: Annotated[Literal["table", "json", "tsv"], Option("--format", "-f", help="Output format.")] = "table",
 ) -> None:
     """Score translations with sacrebleu: BLEU, chrF, chrF++ and TER, each number with its signature.
@@ -68,18 +74,23 @@ def score(
     One system:      nmt score out.de --ref ref.de
     Several:         nmt score a.de b.de c.de --ref ref.de --paired bs
     From a pipe:     nmt score - --ref ref.de < out.de
+    Alignments:      nmt score out.align --ref gold.align --alignment
 
     Files may be plain, .gz, .xz or .zst.
     """
     from dataclasses import replace
-
-    from rich.text import Text
 
     from nmt_cli.errors import NmtError
     from nmt_cli.scoring import metrics as scoring
     from nmt_cli.scoring.texts import read_texts
     from nmt_cli.terminal.console import output, stages, warn
 
+    if alignment:
+        given: dict[str, object] = {"--metrics": metrics != "bleu,chrf", "--source": source, "--lang": lang}
+        given |= {"--tokenize": tokenize, "--confidence": confidence, "--paired": paired, "--samples": samples}
+        given |= {"--sentences": sentences, "--by-length": by_length, "--worst": worst}
+        _score_alignments(hypotheses, references, [name for name, value in given.items() if value], form)
+        return
     if form == "tsv" and sentences + by_length + bool(worst) > 1:
         raise NmtError("a TSV holds one table", "choose one of --sentences, --by-length and --worst; or --format json")
 
@@ -115,8 +126,36 @@ def score(
         typer.echo(report_tsv(report))
     else:
         console = output()
-        with console.capture() as drawn:
-            for part in draw_report(report, console.width, colored=console.is_terminal and not console.no_color):
-                console.print(part, soft_wrap=isinstance(part, Text))
-        # rich fills the cells of a table with spaces: remove those at the ends of lines.
-        typer.echo("\n".join(line.rstrip() for line in drawn.get().split("\n")), nl=False)
+        _echo(draw_report(report, console.width, colored=console.is_terminal and not console.no_color), console)
+
+
+def _score_alignments(hypotheses: list[Path], references: list[Path], others: list[str], form: str) -> None:
+    from nmt_cli.errors import NmtError
+    from nmt_cli.scoring.alignment import score_alignments
+    from nmt_cli.scoring.draw import alignments_json, alignments_tsv, draw_alignments
+    from nmt_cli.scoring.texts import read_texts
+    from nmt_cli.terminal.console import output, warn
+
+    if others:
+        raise NmtError(f"{others[0]} has no effect on alignments", f"leave {others[0]} or --alignment out")
+    if len(references) > 1:
+        raise NmtError("alignments are compared with one gold alignment, but --ref is given twice", "give one --ref")
+    texts, warnings = read_texts(hypotheses, references, None)
+    for warning in warnings:
+        warn(warning)
+    ((name, gold),) = texts.references.items()
+    scores = score_alignments(texts.systems, name, gold)
+    if form == "table":
+        _echo(draw_alignments(scores, len(gold), name), output())
+    else:
+        typer.echo(alignments_json(scores) if form == "json" else alignments_tsv(scores))
+
+
+def _echo(parts: list[RenderableType], console: Console) -> None:
+    from rich.text import Text
+
+    with console.capture() as drawn:
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, Text))
+    # rich fills the cells of a table with spaces: remove those at the ends of lines.
+    typer.echo("\n".join(line.rstrip() for line in drawn.get().split("\n")), nl=False)

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.scoring.alignment import AlignmentScore
 from nmt_cli.scoring.metrics import LengthScores, ScoreReport, SentenceScores, SystemScore, WorstLine
 from nmt_cli.terminal.plot import bar, bin_label
 from nmt_cli.terminal.tables import new_table
@@ -236,6 +237,28 @@ def report_tsv(report: ScoreReport) -> str:
     else:
         names = ["system", "metric", "score", "mean", "interval", "p", "signature"]
         rows = [names, *([getattr(score, name) for name in names] for score in report.scores)]
+    return "\n".join("\t".join(map(_cell, row)) for row in rows)
+
+
+_ALIGNMENT_COLUMNS = ("system", "aer", "precision", "recall", "links", "in_sure", "in_possible", "sure")
+
+
+def draw_alignments(scores: list[AlignmentScore], lines: int, gold: str) -> list[RenderableType]:
+    table = new_table("system", "AER ↓", "precision", "recall", "links", "sure links")
+    table.columns[0].overflow = "fold"
+    for score in scores:
+        rates = (f"{100 * rate:.2f} %" for rate in (score.aer, score.precision, score.recall))
+        table.add_row(Text(score.system), *rates, f"{score.links:,}", f"{score.sure:,}")
+    return [Text(f"{lines:,} line{'s' * (lines != 1)} against {gold}", style="dim"), Text(), table]
+
+
+def alignments_json(scores: list[AlignmentScore]) -> str:
+    rows = [{name: getattr(score, name) for name in _ALIGNMENT_COLUMNS} for score in scores]
+    return json.dumps({"alignments": rows}, ensure_ascii=False, indent=1)
+
+
+def alignments_tsv(scores: list[AlignmentScore]) -> str:
+    rows = [_ALIGNMENT_COLUMNS, *([getattr(score, name) for name in _ALIGNMENT_COLUMNS] for score in scores)]
     return "\n".join("\t".join(map(_cell, row)) for row in rows)
 
 

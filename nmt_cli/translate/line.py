@@ -362,9 +362,8 @@ class LineTranslator:
             alignment: tuple[tuple[int, int], ...] = ()
             attention = hypothesis.attention if self.settings.align and cut is None else None
             if attention is not None and ids and words is not None:
-                sources, targets = words_of(self.vocab.source.id_to_piece(list(source))), words_of(pieces)
-                weights = over_words(attention[: len(pieces), : len(source)], targets, sources)
-                alignment = tuple((words[word], target) for word, target in aligned(weights))
+                links = self.alignment([(source, ids, attention)])
+                alignment = tuple((words[word], target) for word, target in links)
             text, length = one_line(self.vocab.target.decode(ids)), len(hypothesis.ids) + 1
             logprobs = hypothesis.token_logprobs if cut is None else ()
             score, logprob = hypothesis.score, hypothesis.logprob
@@ -377,6 +376,19 @@ class LineTranslator:
             elif not rank and self.settings.quality and self.settings.quality.is_omission(figures):
                 flags.add("omission")
         return outputs, flags
+
+    def alignment(self, parts: Sequence[tuple[Sequence[int], Sequence[int], np.ndarray]]) -> list[tuple[int, int]]:
+        """(source word, target word) of a line. A part has the ids of both sides and the attention between them."""
+        links: list[tuple[int, int]] = []
+        sources_before = targets_before = 0
+        for source, target, attention in parts:
+            sources = words_of(self.vocab.source.id_to_piece(list(source)))
+            targets = words_of(self.vocab.target.id_to_piece(list(target)))
+            if source and target:
+                weights = over_words(attention[: len(target), : len(source)], targets, sources)
+                links += [(i + sources_before, j + targets_before) for i, j in aligned(weights)]
+            sources_before, targets_before = sources_before + len(sources), targets_before + len(targets)
+        return links
 
     def _confidence(self, figures: Features, is_whole: bool) -> float | None:
         """A translation that repeated itself or was cut off has a confidence of 0."""

@@ -117,10 +117,10 @@ def check_command(
 ) -> None:
     """Refuse options of the command line that contradict each other, before any file is read."""
     n_best, align, tokens, glossary = (options.get(name) for name in ("n_best", "align", "tokens", "glossary"))
-    searching = prefix_file or glossary or options.get("forbid") or options.get("sample") or n_best != 1 or align
+    searching = prefix_file or glossary or options.get("forbid") or options.get("sample") or n_best != 1
     at_least = options.get("at_least")
     if score_only and (searching or at_least is not None):
-        named = "--prefix-file, --glossary, --forbid, --sample, --n-best, --align or --at-least"
+        named = "--prefix-file, --glossary, --forbid, --sample, --n-best or --at-least"
         raise NmtError(f"--score-only cannot be combined with {named}", "leave these options out")
     if target is not None and not score_only:
         raise NmtError("--target names translations to score, but --score-only is missing", "add --score-only")

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
+
+import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import Hypothesis, length_normalized, with_prefixes, without_prefixes
+from nmt_cli.search.contract import Hypothesis, Request, length_normalized, with_prefixes, without_prefixes
 from nmt_cli.search.quality import features
-from nmt_cli.search.workers import Workers
+from nmt_cli.search.workers import Pair, Workers
 from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.sentences import split_sentences
@@ -211,6 +214,8 @@ class WindowTranslator:
             lambda batches: self.workers.score(batches, self.settings.search.alpha),
         )
         scored = dict(zip(scorable, results, strict=True))
+        attended = self._attention([(sources[n], targets[n]) for n in scorable]) if self.settings.align else []
+        attention = dict(zip(scorable, attended, strict=False))
         translations, first = [], 0
         for row, parts in zip(rows, pairs, strict=True):
             numbers = range(first, first := first + len(parts))
@@ -229,8 +234,20 @@ class WindowTranslator:
             else:
                 flags.append("unscored")
             output = Output(one_line(row.given), *figures)
+            if self.settings.align and len(found) == len(parts):
+                i, j = len(self.vocab.source_prefix), len(self.vocab.target_prefix)
+                given = [(sources[n][i:], targets[n][j:], attention[n][j:, i:]) for n in numbers]
+                output = replace(output, alignment=tuple(self.lines.alignment(given)))
             translations.append(Translation(row.number, row.text, (output,), tuple(sorted(flags))))
         return translations
+
+    def _attention(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
+        """The attention of each pair: that of a search which the given target, as a prefix, leaves no choice."""
+        search = replace(self.settings.search, beam=1, n_best=1, max_ratio=0.0, max_extra=0, min_length=0, forbidden=())
+        requests = [Request(tuple(source), tuple(target), len(target), attention=True) for source, target in pairs]
+        keys = [(True, len(source) + len(target) + 2) for source, target in pairs]
+        answers = self._run(requests, keys, lambda batches: self.workers.translate(batches, search))
+        return [cast(np.ndarray, hypotheses[0].attention) for hypotheses in answers]
 
     def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
         """Source and target, sentence by sentence if both have as many sentences."""

@@ -62,7 +62,8 @@ def test_demo_writes_its_files_and_overwrites_nothing(nmt, tmp_path):
     assert result.code == 0, result.err
     files = {path.name: path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "here").iterdir()}
     assert {name: len(lines) for name, lines in files.items()} == {
-        **{"train.en": 20_000, "train.fr": 20_000, "dev.en": 500, "dev.fr": 500, "test.en": 500, "test.fr": 500}
+        **{"train.en": 20_000, "train.fr": 20_000, "dev.en": 500, "dev.fr": 500, "test.en": 500, "test.fr": 500},
+        "test.align": 500,
     }
     assert nmt("demo", "here").code == 0  # the same content again
     (tmp_path / "here/dev.en").write_text("mine\n")

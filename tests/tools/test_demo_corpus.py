@@ -7,14 +7,16 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from demo_corpus.corpus import HELD_OUT, TRAIN, Speaker, demo_corpus, kept_apart
+from demo_corpus import lexicon
+from demo_corpus.corpus import HELD_OUT, TRAIN, Speaker, alignment, demo_corpus, kept_apart
 from demo_corpus.lexicon import NOUNS
 
 from nmt_cli import demo
+from nmt_cli.scoring.alignment import parse_links
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
@@ -30,6 +32,26 @@ def everything(corpus) -> list[tuple[str, str]]:
 
 def test_the_package_ships_what_the_generator_makes(corpus):
     assert {split: demo.demo_corpus(split) for split in demo.SPLITS} == corpus, "run: cd tools && python -m demo_corpus"
+    assert demo.demo_alignment() == alignment(), "run: cd tools && python -m demo_corpus"
+
+
+def test_every_link_of_the_alignment_joins_two_words(corpus):
+    """Almost every word of a sentence is linked. 'let us' is not: French says it by the form of the verb."""
+    for (en, fr), line in zip(corpus["test"], alignment(), strict=True):
+        (sure, possible), english, french = parse_links(line, "test.align", 1, is_gold=True), en.split(), fr.split()
+        assert sure.isdisjoint(possible) and sure | possible <= set(product(range(len(english)), range(len(french))))
+        assert {i for i, _ in sure | possible} >= {i for i, word in enumerate(english) if word not in ("Let", "us")}
+        assert {j for _, j in sure | possible} == set(range(len(french)))
+
+
+def test_equal_names_are_linked(corpus):
+    names = {*lexicon.MEN, *lexicon.WOMEN}
+    for (en, fr), line in zip(corpus["test"], alignment(), strict=True):
+        sure, _ = parse_links(line, "test.align", 1, is_gold=True)
+        sides = [{name: n for n, word in enumerate(text.split()) for name in re.findall(r"\w+", word) if name in names}
+                 for text in (en, fr)]  # fmt: skip
+        assert sides[0].keys() == sides[1].keys()
+        assert sure >= {(n, sides[1][name]) for name, n in sides[0].items()}
 
 
 def test_sizes(corpus):

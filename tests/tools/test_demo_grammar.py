@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from demo_corpus import lexicon
 from demo_corpus.corpus import NAMES
@@ -12,10 +14,13 @@ from demo_corpus.grammar import (
     Phrase,
     again,
     ask,
+    bare,
     both,
     clitic,
     command,
     join,
+    links,
+    marked_sentence,
     noun_phrase,
     predicate,
     pronoun,
@@ -29,7 +34,7 @@ from demo_corpus.lexicon import ADJECTIVES, FP, FS, IL, ILS, JE, MP, NOUNS, NOUS
 
 I_, YOU, HE, SHE = pronoun(JE), pronoun(TU), pronoun(IL), pronoun(IL, FS)
 WE, THEY = pronoun(NOUS, MP), pronoun(ILS, MP)
-NAME = {name.en: name for name in NAMES}
+NAME = {bare(name.en): name for name in NAMES}
 PAUL, MARIE, ANNE, CLAIRE = (NAME[name] for name in ("Paul", "Marie", "Anne", "Claire"))
 
 
@@ -356,3 +361,24 @@ def test_numbers(n, en, fr):
 ])  # fmt: skip
 def test_spell(apart, spelled):
     assert spell(apart) == spelled
+
+
+@pytest.mark.parametrize(("built", "expected"), [
+    (realize(clause(I_, "like", obj=np("cat", "the", "green"))),
+     "I=J'aime like=J'aime the=le green=vert. cat.=chat cat.?vert."),
+    (realize(clause(SHE, "read", obj=np("book", "a"), negation="not")),
+     "She=Elle is?lit not?ne not=pas reading=lit a=un book.=livre."),
+    (realize(clause(WE, "swim", "can", negation="not")),
+     "We=Nous cannot?ne cannot=pouvons cannot?pas cannot?nager. swim.?pouvons swim.=nager."),
+    (realize(clause(ANNE, "eat", "past", np("potato", "some", plural=True))),
+     "Anne=Anne ate?a ate=mangé some=des potatoes.=pommes potatoes.?de potatoes.?terre."),
+    (realize(clause(I_, "wear", obj=np("scarf", owner=ANNE))),
+     "I=Je am?porte wearing=porte Anne's?l'écharpe Anne's=d'Anne. scarf.=l'écharpe scarf.?d'Anne."),
+    (realize(clause(I_, "like", obj=np("cat", "", plural=True))), "I=J'aime like=J'aime cats.?les cats.=chats."),
+])  # fmt: skip
+def test_alignment(built, expected):
+    """= is a sure link, ? a possible link. The last words share the final mark, so they are a possible link."""
+    en, fr = marked_sentence(built)
+    english, french = bare(en).split(), bare(fr).split()
+    found = [re.split("([-?])", link) for link in links(en, fr).split()]
+    assert " ".join(f"{english[int(i)]}{'=?'[kind == '?']}{french[int(j)]}" for i, kind, j in found) == expected

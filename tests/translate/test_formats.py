@@ -78,6 +78,21 @@ def test_score_only_gives_the_scores_of_the_search(nmt, model, write, engine):
         assert only["score"] == pytest.approx(sum(only["token_logprobs"]) / length**0.6, abs=1e-4)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_given_translations_are_aligned_as_found_translations_are(nmt, model, write, engine):
+    """A line of two sentences is scored sentence by sentence, and its words are counted through the line."""
+    lines = [*SENTENCES[:8], f"{SENTENCES[0]} {SENTENCES[1]}"]
+    options = ("--align", "--format", "jsonl", "--no-protect", "--engine", engine)
+    found = nmt("translate", model, *options, stdin=text_of(lines))
+    entries = [json.loads(line) for line in found.text.splitlines()]
+    target = write("found.fr", text_of([entry["translation"] for entry in entries]))
+    given = nmt("translate", model, "--score-only", "--target", target, *options, stdin=text_of(lines))
+    aligned = [json.loads(line)["n_best"][0]["alignment"] for line in given.text.splitlines()]
+    whole = [n for n, entry in enumerate(entries) if entry["flags"] in ([], ["split"])]
+    assert len(whole) > 4 and len(lines) - 1 in whole
+    assert [aligned[n] for n in whole] == [entries[n]["n_best"][0]["alignment"] for n in whole]
+
+
 def test_score_only_errors(nmt, model, write):
     short = write("short.fr", "un\n")
     two = text_of(["a", "b"])

@@ -36,15 +36,19 @@ from demo_corpus.grammar import (
     Use,
     again,
     ask,
+    bare,
     both,
     clitic,
     command,
     join,
+    link,
+    links,
+    mark,
+    marked_sentence,
     noun_phrase,
     predicate,
     pronoun,
     realize,
-    sentence,
     who,
     with_relative,
     words,
@@ -99,8 +103,8 @@ BEFORE = {noun: adjectives_of(noun.kinds, "before", "epithet") for noun in NOUNS
 AFTER = {noun: adjectives_of(noun.kinds, "after") for noun in NOUNS.values()}
 SECOND = {noun: [a for a in after if a.kinds & {"colour", "nation"}] for noun, after in AFTER.items()}
 QUALITY = {noun: [a for a in after if "very" in a.kinds and a.en != "tired"] for noun, after in AFTER.items()}
-NAMES = [Phrase(name, name, IL, MS, PERSON | {"gent"}) for name in lexicon.MEN]
-NAMES += [Phrase(name, name, IL, FS, PERSON | {"lady"}) for name in lexicon.WOMEN]
+NAMES = [Phrase(*link(name, name), IL, MS, PERSON | {"gent"}) for name in lexicon.MEN]
+NAMES += [Phrase(*link(name, name), IL, FS, PERSON | {"lady"}) for name in lexicon.WOMEN]
 PEOPLE, ANIMALS, BUILDINGS, SURFACES = map(nouns_of, ("person", "animal", "building", "surface"))
 INSIDE, AT, WATER, CARRIED = map(nouns_of, ("in", "at", "water", "portable"))
 OUTSIDE = [NOUNS[name] for name in ("garden", "park", "forest", "village", "street")]
@@ -128,7 +132,7 @@ JUDGED = {verb: [noun for noun in OBJECTS[verb] if QUALITY[noun]] for verb in JU
 TREATED = {verb: [noun for noun in OBJECTS[verb] if any(noun in OBJECTS[then] for then in THEN)] for verb in ACQUIRE}
 VERBS_OF = {noun.en[0]: [verb for verb in TRANSITIVE if noun in OBJECTS[verb]] for noun in NOUNS.values()}
 NOBODY = Phrase("", "")
-NAME = re.compile("|".join(name.en for name in NAMES))
+NAME = re.compile("|".join(lexicon.MEN + lexicon.WOMEN))
 THINK, SAY, KNOW, BELIEVE, HOPE = (
     Verb(lexicon.english_verb(en), fr, traits=STATE)
     for en, fr in lexicon.pairs("think/penser say/dire know/savoir believe/croire hope/espérer")
@@ -165,7 +169,7 @@ FEELINGS = list(lexicon.FEELINGS)
 COUNTS = (2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21)
 AGES = (*range(2, 22), 25, 30, 32, 40, 50, 60, 61, 70, 71, 80, 81, 90, 95)
 PLAINLY = ("", "")  # no negation, no adverb
-PRONOUNS = [pronoun(JE), pronoun(TU), pronoun(IL), pronoun(IL, FS), pronoun(NOUS, MP), pronoun(ILS, MP)]
+PRONOUNS = [(JE, MS), (TU, MS), (IL, MS), (IL, FS), (NOUS, MP), (ILS, MP)]
 
 # Determiners for each role of a noun: singular, plural, mass. 'own' becomes my, her, Anne's, ...; 0 a number.
 ROLES: dict[str, tuple[list[str | int], list[str | int], list[str | int]]] = {
@@ -239,12 +243,17 @@ class Speaker:
         self.sorts = [sort for weight, sort in sorts for _ in range(weight)]
 
     def sentence(self) -> tuple[str, str, tuple[Use, ...]]:
-        """English, French, and the word pairs that occur together. No name occurs twice in a sentence."""
+        """English, French, and the word pairs that occur together."""
+        en, fr, uses = self.marked()
+        return bare(en), bare(fr), uses
+
+    def marked(self) -> tuple[str, str, tuple[Use, ...]]:
+        """A sentence with the marks of grammar.py. No name occurs twice in a sentence."""
         while True:
-            phrase, mark = self.pick(self.sorts)()
+            phrase, final = self.pick(self.sorts)()
             named = NAME.findall(phrase.en)
             if len(named) == len(set(named)):
-                return (*sentence(phrase, mark), phrase.uses)
+                return (*marked_sentence(phrase, final), phrase.uses)
 
     def pick(self, options: Sequence[T]) -> T:
         return options[int(self.random() * len(options))]
@@ -290,7 +299,7 @@ class Speaker:
     def person(self, subject: Phrase | None = None, inner: bool = False, sober: bool = False) -> Phrase:
         """A pronoun or a named person. inner: not 'they', which would refer to people named before."""
         if self.chance(0.3):
-            return self.pick(PRONOUNS[:-1] if inner else PRONOUNS)
+            return pronoun(*self.pick(PRONOUNS[:-1] if inner else PRONOUNS))
         return self.named(subject, sober)
 
     def named(self, subject: Phrase | None = None, sober: bool = False) -> Phrase:
@@ -299,7 +308,10 @@ class Speaker:
         if dice > 0.6:
             return self.thing(self.pick(PEOPLE), owner=subject, sober=sober)
         if dice > 0.53:
-            return replace(one, en=f"my friend {one.en}", fr=f"mon {'amie' if one.form == FS else 'ami'} {one.fr}")
+            (my, friend), (mon, ami) = zip(
+                link("my", "mon"), link("friend", "amie" if one.form == FS else "ami"), strict=True
+            )
+            return replace(one, en=f"{my} {friend} {one.en}", fr=f"{mon} {ami} {one.fr}")
         return both(one, two) if dice > 0.45 else one
 
     def actor(self, sober: bool = False) -> Phrase:
@@ -309,13 +321,13 @@ class Speaker:
         return again(subject) if self.chance(0.5) else self.person(subject, inner=True, sober=True)
 
     def time(self, tense: str) -> Phrase:
-        return Phrase(*self.pick(TIMES.get(tense, AHEAD)))
+        return Phrase(*link(*self.pick(TIMES.get(tense, AHEAD))))
 
     def at(self, nouns: Sequence[Noun], *prepositions: tuple[str, str]) -> Phrase:
         """A preposition and a place: in the garden, dans le jardin."""
         noun, (en, fr) = self.pick(nouns), self.pick(prepositions)
         phrase = noun_phrase(noun, "the", *(self.adjectives(noun, sober=True) if self.chance(0.3) else ()))
-        return Phrase(f"{en} {phrase.en}", f"{fr} {phrase.fr}", uses=phrase.uses)
+        return join(Phrase(*link(en, fr)), "", "", phrase)
 
     def where(self, outside: bool = False) -> Phrase:
         dice = self.random()
@@ -330,18 +342,23 @@ class Speaker:
         place = self.pick(places)
         if fr == "à" and place in COUNTRIES and " " not in place[1]:
             fr = "en"
-        return Phrase(words(en, place[0]), f"{fr} {place[1]}")
+        if en:
+            return join(Phrase(*link(en, fr)), "", "", Phrase(*link(*place)))
+        of = mark(possible=True)  # comes from Paris: 'from' belongs to the verb
+        there, la = link(*place)
+        return Phrase(there + of, f"{fr}{of} {la}")
 
     def with_person(self, en: str, fr: str, subject: Phrase) -> Phrase:
         friend = self.named(subject)
-        while " et " in friend.fr:  # 'à Paul et à Marie' would need its own rule
+        while " et " in bare(friend.fr):  # 'à Paul et à Marie' would need its own rule
             friend = self.named(subject)
-        return Phrase(f"{en} {friend.en}", f"{fr} {friend.fr}", uses=friend.uses)
+        return join(Phrase(*link(en, fr)), "", "", friend)
 
     def hour(self) -> Phrase:
         n = 1 + int(self.random() * 11)
-        french = f"à {lexicon.french_number(n, feminine=True)} heure{'s' if n > 1 else ''}"
-        return Phrase(f"at {lexicon.english_number(n)} o'clock", french)
+        number = link(lexicon.english_number(n), lexicon.french_number(n, feminine=True))
+        (at, clock), (to, heures) = zip(link("at", "à"), link("o'clock", f"heure{'s' if n > 1 else ''}"), strict=True)
+        return Phrase(f"{at} {number[0]} {clock}", f"{to} {number[1]} {heures}")
 
     def complement(self, verb: Verb, subject: Phrase) -> Phrase | None:
         """The complement of the verb: a destination, an origin, a receiver; or a place, a companion, an hour."""
@@ -388,7 +405,7 @@ class Speaker:
         kind = verb_kind(verb)
         tense = tense or self.pick(TENSES["animal" if animal and kind == "action" else kind])
         negation, adverb = manner or self.manner(kind, tense)
-        negation = "" if subject.en.startswith("all the") else negation  # 'all the boys do not' is ambiguous
+        negation = "" if bare(subject.en).startswith("all the") else negation  # 'all the boys do not' is ambiguous
         if negation == "never" and verb.en[0] == verb.en[2] and tense == "past":
             negation = "not"  # 'they never read' would be both past and present
         obj = pro = rest = when = None
@@ -444,7 +461,7 @@ class Speaker:
     def state(self, subject: Phrase, name: str, tense: str, negation: str = "") -> Clause:
         """Somebody is hungry (a faim) or tired (est fatigué)."""
         if name in lexicon.FEELINGS and subject.kinds & {"person", "animal"}:  # but of the soup: est froide
-            return Clause(subject, HAVE_BE, tense, negation=negation, rest=Phrase(name, lexicon.FEELINGS[name]))
+            return Clause(subject, HAVE_BE, tense, negation=negation, rest=Phrase(*link(name, lexicon.FEELINGS[name])))
         adjective = ADJECTIVES[name]
         degree = self.pick(DEGREES[:2]) if "very" in adjective.kinds and not negation and self.chance(0.3) else ("", "")
         return Clause(subject, BE, tense, negation=negation, rest=predicate(adjective, subject, degree))
@@ -456,7 +473,7 @@ class Speaker:
             subject = self.person(sober=True) if self.chance(0.5) else self.thing(noun, sober=True)
         told = tense or self.pick(("present",) * 6 + ("past",) * 2 + ("future",))
         negation = self.pick(("not", "not", "never", "no longer")) if self.chance(0.18) else ""
-        negation = "" if subject.en.startswith("all the") else negation
+        negation = "" if bare(subject.en).startswith("all the") else negation
         if "person" in subject.kinds and self.chance(0.25):
             return self.state(subject, self.pick(FEELINGS), told, negation)
         places = ("after", "predicate") if subject.uses else ("after", "predicate", "before")
@@ -484,15 +501,17 @@ class Speaker:
             return realize(Clause(self.thing(noun), BE, tense, rest=place))
         empty = self.chance(0.2)
         what = noun_phrase(noun, "no", plural="mass" not in noun.kinds) if empty else self.thing(noun, "new")
-        be, has = (BE_NOW[what.slot], "a") if tense == "present" else (BE_PAST[what.slot], "avait")
-        fr = f"il ne y {has} pas" if empty else f"il y {has}"
-        return Phrase(f"there {be} {what.en} {place.en}", f"{fr} {what.fr} {place.fr}", uses=what.uses + place.uses)
+        be, has = link(*((BE_NOW[what.slot], "a") if tense == "present" else (BE_PAST[what.slot], "avait")))
+        there, no = mark(possible=True), mark(possible=True)
+        fr = words(f"il{there}", f"ne{no}" if empty else "", f"y{there}", has, f"pas{no}" if empty else "")
+        start = Phrase(f"there{there} {be}{no}", fr)
+        return join(start, "", "", join(what, "", "", place))
 
     def presented(self, what: Phrase) -> Phrase:
         """This is my brother, c'est mon frère; these are my sisters, ce sont mes sœurs."""
-        this = Phrase("this" if what.slot == IL else "these", "ce", what.slot)
+        this = Phrase(*link("this" if what.slot == IL else "these", "ce"), what.slot)
         return realize(
-            Clause(this, BE, negation="not" if self.chance(0.15) and " not " not in what.en else "", rest=what)
+            Clause(this, BE, negation="not" if self.chance(0.15) and " not " not in bare(what.en) else "", rest=what)
         )
 
     def identity(self) -> Phrase:
@@ -500,11 +519,12 @@ class Speaker:
         subject, tense = self.person(sober=True), self.pick(("present", "present", "past", "future"))
         if self.chance(0.6) and not subject.uses:
             age = self.pick(AGES)
-            rest = Phrase(f"{lexicon.english_number(age)} years old", f"{lexicon.french_number(age)} ans")
+            number = Phrase(*link(lexicon.english_number(age), lexicon.french_number(age)))
+            rest = join(number, "", "", Phrase(*link("years old", "ans")))
             return realize(Clause(subject, HAVE_BE, tense, rest=rest))
         job = self.pick(lexicon.JOBS)
         en = f"a {job.en}" if subject.slot in (JE, TU, IL) else lexicon.english_s(job.en)
-        return realize(Clause(subject, BE, tense, rest=Phrase(en, job.fr[subject.form])))
+        return realize(Clause(subject, BE, tense, rest=Phrase(*link(en, job.fr[subject.form]))))
 
     # Sentences, each with its final punctuation mark.
 
@@ -533,7 +553,7 @@ class Speaker:
             what = realize(self.description(inner, tense))
         else:
             what = realize(self.clause(inner, tense, self.pick(NEXT) if verb is HOPE else None, inner=True))
-        clause = Clause(subject, verb, rest=Phrase(f"that {what.en}", f"que {what.fr}", uses=what.uses))
+        clause = Clause(subject, verb, rest=join(Phrase(*link("that", "que")), "", "", what))
         if verb is not HOPE and subject.slot != JE and self.chance(0.2):
             return ask(clause), "?"
         return realize(clause), "."
@@ -552,7 +572,7 @@ class Speaker:
             main = self.clause(subject, tense, verb, manner=(negation, ""))
             then = "past" if tense == "past" else "present"
             if state == "rain":
-                why = Phrase(*self.pick(WEATHER[then]))
+                why = Phrase(*link(*self.pick(WEATHER[then])))
             else:
                 why = realize(self.state(again(subject), state, then, negation))
         else:  # I did not buy the dress because it was too expensive: 'it' and 'cher' are feminine, like 'robe'
@@ -572,15 +592,15 @@ class Speaker:
             (("if", "si", "plain", "future"), ("when", "quand", "later", "future"), ("when", "quand", "plain", "habit"))
         )
         if told == "habit" or self.chance(0.2):
-            first, then = Phrase(*self.pick(WEATHER[tense])), self.person()
+            first, then = Phrase(*link(*self.pick(WEATHER[tense]))), self.person()
         else:
             subject = self.person(inner=True)
             first = realize(self.clause(subject, tense, self.pick(FIRST), inner=True, manner=PLAINLY))
             then = self.same_or_other(subject)
         manner = self.pick((("", "often"), ("", "always"), ("never", ""))) if told == "habit" else PLAINLY
         main = realize(self.clause(then, told, self.pick(NEXT), inner=True, manner=manner))
-        first = replace(first, en=f"{en} {first.en}", fr=f"{fr} {first.fr}")
-        if self.chance(0.7) or then.fr in ("il", "elle", "ils", "elles"):  # a pronoun comes after its noun
+        first = join(Phrase(*link(en, fr)), "", "", first)
+        if self.chance(0.7) or bare(then.fr) in ("il", "elle", "ils", "elles"):  # a pronoun comes after its noun
             return join(first, ",", ",", main), "."
         return join(main, "", "", first), "."
 
@@ -625,7 +645,7 @@ class Speaker:
             nouns, verb = (self.pick(OBJECTS[like]), self.pick(OBJECTS[hate])), self.pick((like, hate))
             liked, hated = (noun_phrase(noun, "", plural="mass" not in noun.kinds) for noun in nouns)
             then = Clause(again(subject), verb, obj=hated, negation="not" if verb is like else "")
-            if liked != hated:
+            if liked.noun != hated.noun:
                 return join(realize(Clause(subject, like, obj=liked)), ", but", ", mais", realize(then)), "."
         tense, en, fr = self.pick(
             (("present", " while", " pendant que"), ("past", " and", " et"), ("future", " and", " et"))
@@ -640,16 +660,17 @@ class Speaker:
         obj = self.thing(self.pick(OBJECTS[verb]), "known", you)
         done = command(Clause(you, verb, "plain", obj, "not" if self.chance(0.2) else ""))
         if you.slot == VOUS:
-            return Phrase(f"please {done.en}", f"{done.fr}, s'il vous plaît", uses=done.uses), "."
+            please, plait = link("please", "s'il vous plaît")
+            return Phrase(f"{please} {done.en}", f"{done.fr}, {plait}", uses=done.uses), "."
         return done, "!"
 
     def addressed(self) -> tuple[Phrase, Phrase]:
         """The person addressed, and the right 'you': tu for one name, vous for two names, Sir or Madam."""
         one, two, dice = self.pick(NAMES), self.pick(NAMES), self.random()
         if dice < 0.2:
-            return Phrase("Madam", "Madame"), pronoun(VOUS, FS)
+            return Phrase(*link("Madam", "Madame")), pronoun(VOUS, FS)
         if dice < 0.4:
-            return Phrase("Sir", "Monsieur"), pronoun(VOUS, MS)
+            return Phrase(*link("Sir", "Monsieur")), pronoun(VOUS, MS)
         if dice < 0.8:
             return one, pronoun(TU, one.form)
         return both(one, two), pronoun(VOUS, both(one, two).form)
@@ -657,11 +678,14 @@ class Speaker:
     def question(self) -> tuple[Phrase, str]:
         dice = self.random()
         if dice < 0.1:  # Qui lit ce livre ?
-            return realize(self.clause(Phrase("who", "qui", kinds=PERSON), manner=PLAINLY)), "?"
+            return realize(self.clause(Phrase(*link("who", "qui"), kinds=PERSON), manner=PLAINLY)), "?"
         if dice < 0.18:  # Où est le chat ?
             what = self.thing(self.pick(SOUGHT))
-            fr = f"où {lexicon.conjugate('être')[what.slot]} {what.fr}"
-            return Phrase(f"where {BE_NOW[what.slot]} {what.en}", fr, uses=what.uses), "?"
+            where, be = (
+                Phrase(*link("where", "où")),
+                Phrase(*link(BE_NOW[what.slot], lexicon.conjugate("être")[what.slot])),
+            )
+            return join(where, "", "", join(be, "", "", what)), "?"
         if self.chance(0.3):
             title, subject = self.addressed()
             return join(title, ",", ",", self.asked(subject)), "?"
@@ -677,16 +701,16 @@ class Speaker:
         if dice < 0.55:
             clause = self.clause(subject, self.pick(("present", "past", "near", "want")))
             clause = self.state(subject, self.pick(tuple(MOODS)), "present") if dice < 0.45 else clause
-            return ask(clause, "why", "pourquoi")
+            return ask(clause, *link("why", "pourquoi"))
         if dice < 0.7:
             en, fr, verbs = self.pick((("where", "où", WHERE), ("when", "quand", WHEN)))
             verb = self.pick(verbs)
             tense = self.simple_tense(verb) if en == "where" else self.pick(("past", "near", "future"))
-            return ask(replace(self.clause(subject, tense, verb, manner=PLAINLY), rest=None), en, fr)
+            return ask(replace(self.clause(subject, tense, verb, manner=PLAINLY), rest=None), *link(en, fr))
         verb = self.pick(WHAT)
         noun, clause = self.pick(OBJECTS[verb]), Clause(subject, verb, self.simple_tense(verb))
         if dice < 0.85 or noun.kinds & {"mass", "kin"}:
-            return ask(clause, "what", "que")
+            return ask(clause, *link("what", "que"))
         determiner = "how many" if self.chance(0.5) else "which"
         plural = determiner == "how many" or self.chance(0.35)
         what = noun_phrase(noun, determiner, *self.adjectives(noun, sober=True), plural=plural)
@@ -704,14 +728,18 @@ def kept_apart(speaker: Speaker) -> set[Use]:
     return {use for use in uses if speaker.chance(SHARE_APART)} - {("green", "cat"), ("like", "cat")}
 
 
-def distinct(speaker: Speaker) -> Iterator[tuple[tuple[str, str], tuple[Use, ...]]]:
-    """An endless stream of sentence pairs. No sentence occurs twice in either language."""
+Pair = tuple[str, str]
+
+
+def distinct(speaker: Speaker) -> Iterator[tuple[Pair, Pair, tuple[Use, ...]]]:
+    """An endless stream of sentence pairs, bare and marked. No sentence occurs twice in either language."""
     seen: set[str] = set()
     while True:
-        en, fr, uses = speaker.sentence()
+        *marked, uses = speaker.marked()
+        en, fr = map(bare, marked)
         if en not in seen and fr not in seen:
             seen.update((en, fr))
-            yield (en, fr), uses
+            yield (en, fr), (marked[0], marked[1]), uses
 
 
 def frequent(texts: Sequence[str]) -> set[str]:
@@ -722,26 +750,37 @@ def consists_of(text: str, known: set[str]) -> bool:
     return known.issuperset(WORD.findall(text))
 
 
-def demo_corpus(seed: int = 1) -> dict[str, list[tuple[str, str]]]:
+def demo_corpus(seed: int = 1) -> dict[str, list[Pair]]:
     """The splits train, dev and test as (English, French) pairs. No sentence occurs twice in either language.
 
     Every second pair of dev and test has a word pair that train never shows together. Train has every word of dev and
     test at least MIN_COUNT times. So dev and test measure how a model combines words, not which words it knows.
     """
+    return {split: [pair for pair, _ in pairs] for split, pairs in splits(seed).items()}
+
+
+def alignment(seed: int = 1) -> list[str]:
+    """The word alignment of each pair of the test split."""
+    return [links(*marked) for _, marked in splits(seed)["test"]]
+
+
+@cache
+def splits(seed: int) -> dict[str, list[tuple[Pair, Pair]]]:
+    """The pairs of each split, bare and marked."""
     speaker = Speaker(seed)
     apart, pairs = kept_apart(speaker), distinct(speaker)
-    train: list[tuple[str, str]] = []
-    novel: list[tuple[str, str]] = []
+    train: list[tuple[Pair, Pair]] = []
+    novel: list[tuple[Pair, Pair]] = []
     while len(train) < TRAIN:
-        pair, uses = next(pairs)
-        (train if apart.isdisjoint(uses) else novel).append(pair)
+        pair, marked, uses = next(pairs)
+        (train if apart.isdisjoint(uses) else novel).append((pair, marked))
 
-    known = [frequent(texts) for texts in zip(*train, strict=True)]
-    plain: list[tuple[str, str]] = []
-    novel = [pair for pair in novel if all(map(consists_of, pair, known))]
+    known = [frequent(texts) for texts in zip(*(pair for pair, _ in train), strict=True)]
+    plain: list[tuple[Pair, Pair]] = []
+    novel = [entry for entry in novel if all(map(consists_of, entry[0], known))]
     while min(len(plain), len(novel)) < HELD_OUT:
-        pair, uses = next(pairs)
+        pair, marked, uses = next(pairs)
         if all(map(consists_of, pair, known)):
-            (plain if apart.isdisjoint(uses) else novel).append(pair)
-    mixed = [pair for couple in zip(plain, novel, strict=False) for pair in couple]
+            (plain if apart.isdisjoint(uses) else novel).append((pair, marked))
+    mixed = [entry for couple in zip(plain, novel, strict=False) for entry in couple]
     return {"train": train, "dev": mixed[:HELD_OUT], "test": mixed[HELD_OUT : 2 * HELD_OUT]}
