@@ -79,6 +79,7 @@ class ParallelData:
         max_length: int = 0,
         sampling: float = 0.0,
         augmenter: Augmenter | None = None,
+        pad_to: int = 1,
     ) -> None:
         """Leave out pairs with more than max_length pieces on a side. `sampling` is the rate of subword sampling."""
         sizes = vocab.sizes
@@ -87,7 +88,7 @@ class ParallelData:
         if len(self.source) != len(self.target):
             message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
             raise NmtError(message, "prepare the data again with --force")
-        self.max_length, self.augmenter = max_length, augmenter
+        self.max_length, self.augmenter, self.pad_to = max_length, augmenter, pad_to
         self.samplers = [
             SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)
             for side in (vocab.source, vocab.target)
@@ -130,11 +131,10 @@ class Pool:
         self.lengths = np.array([list(map(len, side)) for side in sides], np.int32).T + 1
 
     def batch(self, numbers: np.ndarray) -> Batch:
-        if self.changed:
-            sources, targets = self.changed
-            return make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
-        rows = self.rows[numbers]
-        return make_batch([self.data.source[row] for row in rows], [self.data.target[row] for row in rows])
+        sides = self.changed or (self.data.source, self.data.target)
+        places = numbers if self.changed else self.rows[numbers]
+        sources, targets = ([side[place] for place in places] for side in sides)
+        return make_batch(sources, targets, self.data.pad_to, self.data.max_length)
 
 
 @dataclass(frozen=True)
@@ -148,18 +148,20 @@ class MicroBatch:
         return self.pool.batch(self.numbers)
 
 
-def make_batch(sources: Sentences, targets: Sentences) -> Batch:
-    """Make a batch of sentences without BOS and EOS; the batch has both."""
-    ends = pad(targets)
+def make_batch(sources: Sentences, targets: Sentences, pad_to: int = 1, most: int = 0) -> Batch:
+    """Make a batch of sentences without BOS and EOS; the batch has both. `pad_to` and `most` are those of `pad`."""
+    ends = pad(targets, pad_to, most)
     starts = np.empty_like(ends)
     starts[:, 0], starts[:, 1:] = BOS, ends[:, :-1]
     starts[starts == EOS] = PAD  # the end mark of a shorter target is not an input
-    return Batch(src=pad(sources), tgt_in=starts, tgt_out=ends)
+    return Batch(src=pad(sources, pad_to, most), tgt_in=starts, tgt_out=ends)
 
 
-def pad(sentences: Sentences) -> np.ndarray:
-    """(B,T): one padded row per sentence, with EOS at the end of the sentence."""
-    padded = np.full((len(sentences), max(map(len, sentences), default=0) + 1), PAD, np.int64)
+def pad(sentences: Sentences, pad_to: int = 1, most: int = 0) -> np.ndarray:
+    """(B,T): one padded row per sentence, with EOS at the end of the sentence. T is a multiple of pad_to, but no longer
+    than a sentence of `most` pieces if that is set: a model may have no more positions."""
+    width = -(-(max(map(len, sentences), default=0) + 1) // pad_to) * pad_to
+    padded = np.full((len(sentences), min(width, most + 1) if most else width), PAD, np.int64)
     for row, ids in zip(padded, sentences, strict=True):
         row[: len(ids)] = ids
         row[len(ids)] = EOS

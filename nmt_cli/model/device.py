@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from nmt_cli.errors import NmtError
 
@@ -34,6 +35,17 @@ class Compute:
         return torch.autocast(self.device.type, TYPES[self.precision])
 
 
+def on_cpu(x: Tensor) -> bool:
+    """Whether operations that are written by hand for CPUs may run. Accelerators and torch.compile have faster ones."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def free_cache() -> None:
+    """Give memory of an accelerator back that torch keeps for the next tensors. A CPU has no such cache."""
+    if torch.accelerator.is_available():
+        torch.get_device_module().empty_cache()
+
+
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether memory ran out. CUDA raises an error class of its own; on the CPU and MPS only the message tells."""
     message = str(error)
@@ -41,9 +53,9 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """`wanted` is "auto", "cuda", "mps" or "cpu"; "auto" takes the first of these three that the machine has."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    usable = [name for name, is_available in available.items() if is_available]
+    """ "auto" takes the accelerator of the machine, or the CPU; any other name is a type of device, such as "cuda"."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    usable = [accelerator.type, "cpu"] if accelerator is not None else ["cpu"]
     if wanted == "auto":
         return torch.device(usable[0])
     if wanted not in usable:
@@ -122,8 +134,7 @@ def _seconds(device: torch.device, dtype: torch.dtype) -> float:
         start = time.perf_counter()
         for _ in range(4):
             torch.nn.functional.linear(x, w).sum().backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        torch.get_device_module(device).synchronize()
         best = min(best, time.perf_counter() - start)
     if not bool(torch.isfinite(x.grad).all()):  # type: ignore[arg-type]
         raise SystemExit("the result was not finite")

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.model.device import on_cpu
+
 STEPS = 256  # one random byte decides about one element, so the rate is a multiple of 1/256: 0.1 becomes 26/256
 
 
@@ -36,7 +38,7 @@ class _ByteDropout(torch.autograd.Function):
 
 def dropout(x: Tensor, p: float, residual: Tensor | None = None) -> Tensor:
     """residual + x, where each element of x becomes zero with probability p and is scaled by 1/(1-p) otherwise."""
-    if p and x.device.type == "cpu" and not torch.compiler.is_compiling():
+    if p and on_cpu(x):
         return _ByteDropout.apply(x, residual, p)
     x = F.dropout(x, p) if p else x
     return x if residual is None else residual + x

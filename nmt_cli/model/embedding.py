@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.experts import Experts
 from nmt_cli.text.vocab import PAD
@@ -55,7 +56,7 @@ class EmbeddingSeq2Seq(Seq2Seq):
     ) -> Tensor:
         """ids (B,T) -> (B,T,D); `start` is the position of the first id, `norm` that of model.embedding_norm."""
         # The gradient of a matrix that is also the output is dense already, so adding a few sparse rows is cheaper.
-        tied = table.weight is self.output_weight and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        tied = table.weight is self.output_weight and on_cpu(ids)
         x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
         if keep is not None:
             x = x * keep[..., None]

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt_cli.model.base import Decoded, Stepped, Tensors
+from nmt_cli.model.device import on_cpu
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.recipe import schema as recipe
@@ -80,6 +81,39 @@ def half_of_products(layer: nn.RNNBase, x: Tensor) -> Tensor:
         weight, bias = (getattr(layer, f"{name}_ih_l0{direction}") for name in ("weight", "bias"))
         halves.append(F.linear(x, weight[: len(weight) // 2], bias[: len(bias) // 2]))
     return torch.cat(halves, 2)
+
+
+def read_packed(layer: nn.RNNBase, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs (B,S,...) and a mask (B,S) that is False for padding -> states (B,S,D), the last state (B,D).
+
+    Packed sequences skip padding, so the last state of each direction belongs to a real token. Without padding,
+    unpacked sequences are faster.
+    """
+    lengths = mask.sum(1)
+    if bool((lengths < x.size(1)).any()):
+        output, last = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        output, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
+    else:
+        output, last = layer(x)
+    hidden = last[0] if isinstance(last, tuple) else last  # (directions,B,D/directions)
+    return output, hidden.transpose(0, 1).flatten(1)
+
+
+def read_padded(layer: nn.RNNBase, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """As read_packed, for accelerators: packing would have to wait for the lengths. Padding is at the end, so each
+    direction reads a sentence before its padding."""
+    functions: dict[type, Callable[..., Any]] = {nn.RNN: torch.rnn_tanh, nn.GRU: torch.gru, nn.LSTM: torch.lstm}
+    last_place = mask.sum(1)[:, None, None] - 1
+    outputs, last = [], []
+    for suffix in ("", "_reverse")[: 1 + layer.bidirectional]:
+        weights = [getattr(layer, f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        start = x.new_zeros(1, len(x), layer.hidden_size)
+        first = (start, start) if isinstance(layer, nn.LSTM) else start
+        inputs = backwards(x, mask) if suffix else x
+        output = functions[type(layer)](inputs, first, weights, True, 1, 0.0, layer.training, False, True)[0]
+        last.append(output.gather(1, last_place.expand(-1, -1, output.size(2)))[:, 0])
+        outputs.append(backwards(output, mask) if suffix else output)
+    return torch.cat(outputs, 2) * mask[..., None], torch.cat(last, 1)
 
 
 class Rnn(EmbeddingSeq2Seq):
@@ -153,17 +187,7 @@ class Rnn(EmbeddingSeq2Seq):
         """memory: the last state (B,D), the mean of the states (B,D), and the tensors of SourceAttention.read."""
         mask = src != PAD
         x = self.embed(src, self.source_table, None, keep)
-        # Packed sequences skip padding, so the last state of each direction belongs to a real token. Without padding,
-        # unpacked sequences are faster.
-        lengths = mask.sum(1).cpu()
-        packed = bool((lengths < src.size(1)).any())
-
-        def read(layer: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
-            if not packed:
-                return layer(x)
-            output, last = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
-            return pad_packed_sequence(output, batch_first=True, total_length=src.size(1))[0], last
-
+        read = read_packed if on_cpu(src) else read_padded
         depth = len(self.encoder) // self.columns
         outputs, lasts = [], []
         for column in range(self.columns):
@@ -172,16 +196,15 @@ class Rnn(EmbeddingSeq2Seq):
                 layer, inputs = self.encoder[column * depth + i], y
                 assert isinstance(layer, nn.RNNBase)
                 if self.columns == 2 and (i + column) % 2:  # odd layers of one column, even layers of the other
-                    y, last = read(layer, backwards(y, mask))
+                    y, last = read(layer, backwards(y, mask), mask)
                     y = backwards(y, mask)
                 else:
-                    y, last = read(layer, y)
+                    y, last = read(layer, y, mask)
                 y = self.connect(i, layer, inputs, inputs, y, is_last=i + 1 == depth)
                 if self.encoder_states is not None and i + 1 == depth:
                     y = torch.cat([half_of_products(layer, inputs), y], 2)
             outputs.append(y)
-            hidden = last[0] if isinstance(last, tuple) else last  # (directions,B,D/directions)
-            lasts.append(hidden.transpose(0, 1).flatten(1))
+            lasts.append(last)
         x = torch.cat(outputs, 2)
         x = x if self.encoder_states is None else self.encoder_states(x)
         memory = {"last": torch.cat(lasts, 1)}

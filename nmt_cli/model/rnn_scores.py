@@ -152,7 +152,7 @@ def blend(
     if factors is not None:
         weights = weights * factors
     if hard:
-        chosen = F.one_hot(weights.argmax(-1), weights.size(-1)).to(weights.dtype)
+        chosen = torch.zeros_like(weights).scatter_(-1, weights.argmax(-1, keepdim=True), 1.0)
         weights = chosen + (weights - weights.detach())
     return (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2), weights
 

@@ -14,6 +14,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.model import cache
 from nmt_cli.model.attention import FUSED, Attended, CrossAttention, SelfAttention
 from nmt_cli.model.base import Decoded, Stepped, Tensors
+from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.experts import Experts
@@ -40,8 +41,8 @@ def timing(length: int, dim: int) -> Tensor:
 
 def padding_mask(src: Tensor) -> Tensor | None:
     """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding."""
-    # On a GPU and under torch.compile, checking for padding costs more than the mask.
-    if src.device.type != "cpu" or torch.compiler.is_compiling() or bool((src == PAD).any()):
+    # An accelerator would wait for the answer, which costs more than the mask.
+    if not on_cpu(src) or bool((src == PAD).any()):
         return (src != PAD)[:, None, None]
     return None
 

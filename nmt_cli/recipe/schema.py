@@ -495,6 +495,7 @@ class Train:
     compile: Annotated[bool, "use torch.compile: slow to start; meant for GPUs, but not measured there"] = False
     tf32: Annotated[bool, "use TF32 matrix products on GPUs"] = True
     pin_memory: Annotated[bool, "copy batches to a GPU from pinned memory"] = True
+    pad_to: Annotated[Whole, "pad lengths to a multiple of this. 0: 8 on GPUs and the like, 1 on a CPU"] = 0
     tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """The training objective: label-smoothed cross-entropy over the tokens that are not padding, and consistency terms.
 
 All losses are sums over tokens, so that micro-batches and processes can be added before the division. The logits (N,V)
-would be by far the largest tensor of a training step. `_Chunked` computes a few rows at a time, and their gradient
-while they are still in the cache.
+would be by far the largest tensor of a training step. On a CPU, `_Chunked` computes a few rows at a time, and their
+gradient while they are still in the cache. Accelerators and torch.compile get `plain_loss`, which waits for no value.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.model.base import Seq2Seq
+from nmt_cli.model.device import on_cpu
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
@@ -45,6 +47,11 @@ def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> Losses:
     return loss, nll, logits
 
 
+def consistency_weights(kind: str, weight: float) -> tuple[list[float], float, float]:
+    """The weights of CE(a) and CE(b), of KL(a || b), and of KL(b || a); see consistency_terms."""
+    return ([1.0, 0.0], weight, 0.0) if kind == "simcut" else ([0.5, 0.5], weight / 4, weight / 4)
+
+
 def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float) -> Losses:
     """Two noisy passes over the same tokens (P = 2), pulled towards each other. The gradient flows through both.
 
@@ -52,7 +59,7 @@ def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, we
     rdrop (Liang et al. 2021): CE(a) + CE(b) + weight * (KL(a || b) + KL(b || a)) / 2. This is halved, so that the loss
     of a token keeps its size. Adam is invariant to the factor.
     """
-    ce, forward, backward = ([1.0, 0.0], weight, 0.0) if kind == "simcut" else ([0.5, 0.5], weight / 4, weight / 4)
+    ce, forward, backward = consistency_weights(kind, weight)
     shares, pieces = logits.new_tensor(ce)[:, None, None], logits.size(-1)
     index = targets.expand(2, -1)[..., None]
     log_p = logits.log_softmax(-1)
@@ -122,11 +129,43 @@ def with_bias(features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Te
     return torch.cat([features, ones], -1), torch.cat([weight, bias[:, None]], 1)
 
 
-@torch.compiler.disable  # the number of chunks depends on the data
 def chunked_loss(features: Tensor, weight: Tensor, targets: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     """features (P,...,D), targets (...) -> sums of loss and nll. Only the loss has a gradient."""
     train = torch.is_grad_enabled() and (features.requires_grad or weight.requires_grad)
     return _Chunked.apply(features.flatten(1, -2), weight, targets.flatten(), terms, train)
+
+
+def plain_terms(features: Tensor, weight: Tensor, targets: Tensor, config: Train) -> tuple[Tensor, Tensor]:
+    """features (P,n,D), targets (n,) -> the sums of smoothed_terms, or of consistency_terms if P = 2, by autograd."""
+    log_p = F.linear(features, weight).float().log_softmax(-1)
+    nll = -log_p.gather(-1, targets.expand(len(features), -1)[..., None])[..., 0]  # (P,n)
+    smoothed = (1 - config.label_smoothing) * nll - config.label_smoothing * log_p.mean(-1)
+    shares, forward, backward = consistency_weights(config.consistency, config.consistency_weight)
+    if len(features) == 1:
+        nll, loss = nll[0], smoothed[0]
+    else:
+        (a, b), gap = log_p.exp(), log_p[0] - log_p[1]
+        nll, loss = (shares[0] * each[0] + shares[1] * each[1] for each in (nll, smoothed))
+        loss = loss + forward * (a * gap).sum(-1) - backward * (b * gap).sum(-1)
+    real = targets != PAD
+    return (loss * real).sum(), (nll.detach() * real).sum()
+
+
+def plain_loss(features: Tensor, weight: Tensor, targets: Tensor, config: Train) -> tuple[Tensor, Tensor]:
+    """As chunked_loss. The logits of large batches are computed in parts, and once more in the backward pass.
+
+    The number of parts depends on the recipe alone, so that torch.compile makes one graph for all batches.
+    """
+    features, targets = features.flatten(1, -2), targets.flatten()
+    parts = -(-len(features) * config.batch_tokens * len(weight) // (16 * CHUNK))
+    if parts == 1:
+        return plain_terms(features, weight, targets, config)
+    sums = [
+        checkpoint(plain_terms, x, weight, ids, config, use_reentrant=False, preserve_rng_state=False)
+        for x, ids in zip(features.chunk(parts, 1), targets.chunk(parts), strict=True)
+    ]
+    losses, nlls = zip(*sums, strict=True)
+    return torch.stack(losses).sum(), torch.stack(nlls).sum()
 
 
 def kept(ids: Tensor, cutoff: float) -> Tensor:
@@ -144,11 +183,9 @@ class TrainingLoss(nn.Module):
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
-        weight, bias, eps = self.model.output_weight, self.model.output_bias, config.label_smoothing
         if not self.training or config.consistency == "none":
             features, _ = self.model.features(tgt_in, self.model.encode(src))
-            features, weight = with_bias(features, weight, bias)
-            loss, nll = chunked_loss(features[None], weight, tgt_out, partial(smoothed_terms, eps=eps))
+            loss, nll = self.loss_of(features[None], tgt_out)
             return self.with_auxiliary(loss, src, tgt_in, count), nll, count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
@@ -157,12 +194,21 @@ class TrainingLoss(nn.Module):
             keep_src, keep_tgt = kept(src, config.cutoff), kept(tgt_in, config.cutoff)
             keep_src[: len(tgt_out)] = keep_tgt[: len(tgt_out)] = True
         features, _ = self.model.features(tgt_in, self.model.encode(src, keep=keep_src), keep=keep_tgt)
-        features, weight = with_bias(features, weight, bias)
-        terms = partial(consistency_terms, eps=eps, kind=config.consistency, weight=config.consistency_weight)
-        loss, nll = chunked_loss(features.unflatten(0, (2, -1)), weight, tgt_out, terms)
+        loss, nll = self.loss_of(features.unflatten(0, (2, -1)), tgt_out)
         return self.with_auxiliary(loss, src, tgt_in, count), nll, count
 
     def with_auxiliary(self, loss: Tensor, src: Tensor, tgt_in: Tensor, count: Tensor) -> Tensor:
         """In training, the auxiliary loss of the model counts once for each token, like the mean loss of the tokens."""
         extra = self.model.auxiliary_loss(src, tgt_in) if self.training else None
         return loss if extra is None else loss + count * extra
+
+    def loss_of(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """features (P,B,T,D) of P passes, targets (B,T) -> sums of loss and nll."""
+        config = self.config
+        features, weight = with_bias(features, self.model.output_weight, self.model.output_bias)
+        if not on_cpu(features):
+            return plain_loss(features, weight, targets, config)
+        eps, kind, strength = config.label_smoothing, config.consistency, config.consistency_weight
+        if len(features) == 1:
+            return chunked_loss(features, weight, targets, partial(smoothed_terms, eps=eps))
+        return chunked_loss(features, weight, targets, partial(consistency_terms, eps=eps, kind=kind, weight=strength))

@@ -30,6 +30,8 @@ class Muon(torch.optim.Optimizer):
         """`fused` is the number of matrices that each parameter holds, one above the other."""
         super().__init__(list(fused), {"lr": 0.0, "weight_decay": weight_decay})
         self.fused, self.world = fused, world
+        # 1 if a step must change nothing, 0 otherwise; None: it may. Fused Adam has the same attribute.
+        self.found_inf: Tensor | None = None
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
@@ -40,9 +42,11 @@ class Muon(torch.optim.Optimizer):
         directions = {shape: self.directions(parameters, *shape) for shape, parameters in by_shape.items()}
         distributed.add_up(directions.values(), self.world)
         for shape, parameters in by_shape.items():
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-            rate = group["lr"] * SCALE_OF_ADAM * max(shape[1:]) ** 0.5
+            decay, rate = 1 - group["lr"] * group["weight_decay"], group["lr"] * SCALE_OF_ADAM * max(shape[1:]) ** 0.5
             steps = directions[shape].view(len(parameters), *parameters[0].shape)
+            if self.found_inf is not None:
+                decay, steps = torch.where(self.found_inf > 0, 1.0, decay), steps.masked_fill(self.found_inf > 0, 0.0)
+            torch._foreach_mul_(parameters, decay)
             torch._foreach_add_(parameters, list(steps.unbind()), alpha=-rate)
 
     def directions(self, parameters: list[Tensor], parts: int, rows: int, columns: int) -> Tensor:
@@ -57,9 +61,13 @@ class Muon(torch.optim.Optimizer):
         state = self.state[parameter]
         if "mean" not in state:
             state["mean"] = torch.zeros_like(parameter)
-        assert parameter.grad is not None
-        state["mean"].lerp_(parameter.grad, 1 - MOMENTUM)
-        return parameter.grad.lerp(state["mean"], MOMENTUM)
+        gradient, mean = parameter.grad, state["mean"]
+        assert gradient is not None
+        if self.found_inf is None:
+            mean.lerp_(gradient, 1 - MOMENTUM)
+        else:
+            mean.copy_(torch.where(self.found_inf > 0, mean, mean.lerp(gradient, 1 - MOMENTUM)))
+        return gradient.lerp(mean, MOMENTUM)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -99,6 +107,5 @@ def make_optimizers(model: nn.Module, settings: Train, world: distributed.World 
         {"params": vectors, "weight_decay": 0.0},
     ]
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
-    fused = vectors[0].device.type in ("cpu", "cuda")
-    adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=fused)
+    adam = kind(groups, lr=0.0, betas=(settings.beta1, settings.beta2), eps=settings.epsilon, fused=True)
     return [adam, Muon(matrices, settings.weight_decay, world)] if muon else [adam]

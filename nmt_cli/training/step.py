@@ -1,4 +1,8 @@
-"""One update of the weights: gradients of a batch, fp16 scaling, the optimizers. Read `Updater.update`."""
+"""One update of the weights: gradients of a batch, fp16 scaling, the optimizers. Read `Updater.update`.
+
+An accelerator works through a queue that the host fills. The host must not wait for it: nothing here reads a value of a
+tensor on an accelerator, except `Figures.read`, which the trainer calls when the next update is in the queue.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from torch import Tensor
 from nmt_cli.data.batches import Batch
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
-from nmt_cli.model.device import Compute, out_of_memory
+from nmt_cli.model.device import Compute, free_cache, out_of_memory
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training import distributed
@@ -29,6 +33,22 @@ class Update:
     nll: float  # sum over target tokens, without label smoothing
     gradient_norm: float  # before clipping
     applied: bool  # False if the update was skipped
+
+
+class Figures:
+    """Figures of an update, on their way to the host: loss, nll, norm of the gradient, scale of fp16."""
+
+    def __init__(self, step: int, figures: Tensor) -> None:
+        self.step, self._copy = step, figures.to("cpu", non_blocking=True)
+        self._arrived = torch.Event(figures.device) if figures.device.type != "cpu" else None
+        if self._arrived is not None:
+            self._arrived.record()
+
+    def read(self) -> list[float]:
+        """Wait until an accelerator has made the update."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._copy.tolist()
 
 
 class Updater:
@@ -57,10 +77,16 @@ class Updater:
             self.moving_average = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self.skipped_in_a_row = 0
 
-    def update(self, batches: list[tuple[Batch, int]], tokens: int, rate: float) -> Update:
+    @property
+    def late(self) -> bool:
+        """Whether the host reads the figures of an update after the next update. Reading a CPU takes no time."""
+        return self.compute.device.type != "cpu"
+
+    def update(self, batches: list[tuple[Batch, int]], tokens: int, rate: float) -> Figures:
         """Make one update from this process's micro-batches. Each comes with the seed of its dropout.
 
-        `tokens` is the number of target tokens in all processes. The loss is the mean over these tokens.
+        `tokens` is the number of target tokens in all processes. The loss is the mean over these tokens. `read` returns
+        the figures of the update.
         """
         # 1. This process's part of the gradient, then the sum over all processes.
         sums = self.gradients(batches, tokens)
@@ -73,15 +99,31 @@ class Updater:
         # 2. The gradient's norm, without the scale of fp16.
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        loss, nll, norm = torch.stack([*sums, torch.nn.utils.get_total_norm(gradients)]).tolist()
+        norm = torch.nn.utils.get_total_norm(gradients)
+        figures = torch.stack([*sums, norm, self.scaler.scale(torch.ones_like(norm))])
 
-        # 3. The step of the optimizers.
-        applied = self.is_finite(loss, norm)
-        if applied:
+        # 3. The step of the optimizers. It changes nothing if the loss or the norm is not finite.
+        is_finite = sums[0].isfinite() & norm.isfinite()
+        if self.late:
+            self.descend(gradients, norm, rate, found_inf=1.0 - is_finite.float())
+        elif is_finite:
             self.descend(gradients, norm, rate)
         self.scaler.update()
-        self.state.scaler = self.scaler.state_dict()
-        return Update(loss, nll, norm, applied)
+        return Figures(self.state.step, figures)
+
+    def read(self, figures: Figures) -> Update:
+        """Wait for the figures of an update. An update that was skipped is counted and noted."""
+        loss, nll, norm, scale = figures.read()
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.skipped_in_a_row = 0
+            return Update(loss, nll, norm, applied=True)
+        only_overflowed = math.isfinite(loss) and scale > 1  # the scaler has lowered the scale
+        if not only_overflowed:
+            self.state.skipped += 1
+            self.skipped_in_a_row += 1
+            count = f"{self.state.skipped} so far"
+            self.note(f"update {figures.step} was skipped: its loss or gradient is not finite ({count})")
+        return Update(loss, nll, norm, applied=False)
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
         """Leave the gradient in each parameter; return the sums of loss and nll, (2,). If memory runs out, try again
@@ -109,7 +151,7 @@ class Updater:
 
     def tensors(self, batch: Batch) -> list[Tensor]:
         device = self.compute.device
-        pinned = device.type == "cuda" and self.settings.pin_memory  # then copying does not wait for running kernels
+        pinned = device.type != "cpu" and self.settings.pin_memory  # then copying does not wait for running kernels
         arrays = [torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
         if pinned:
             arrays = [array.pin_memory() for array in arrays]
@@ -124,37 +166,29 @@ class Updater:
                 "make the model smaller, or leave out long sentences with train.max_length",
             )
         self.state.splits *= 2
-        if self.compute.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_cache()
         parts = f"{self.state.splits} parts"
         self.note(f"out of memory: micro-batches are computed in {parts} from now on, with the same result")
 
-    def is_finite(self, loss: float, norm: float) -> bool:
-        """Whether this update may be applied. An update that may not be applied is counted and noted."""
-        if math.isfinite(loss) and math.isfinite(norm):
-            self.skipped_in_a_row = 0
-            return True
-        if math.isfinite(loss) and self.scaler.is_enabled() and self.scaler.get_scale() > 1:
-            return False  # only the scaled gradient overflowed; the scaler now lowers the scale
-        self.state.skipped += 1
-        self.skipped_in_a_row += 1
-        count = f"{self.state.skipped} so far"
-        self.note(f"update {self.state.step} was skipped: its loss or gradient is not finite ({count})")
-        return False
-
-    def descend(self, gradients: list[Tensor], norm: float, rate: float) -> None:
-        if 0 < self.settings.clip < norm:
-            torch._foreach_mul_(gradients, self.settings.clip / norm)
+    def descend(self, gradients: list[Tensor], norm: Tensor, rate: float, found_inf: Tensor | None = None) -> None:
+        """The step of the optimizers. If `found_inf` is 1, it changes nothing; only the device knows that."""
+        clip = self.settings.clip
+        if clip and found_inf is not None:
+            torch._foreach_mul_(gradients, (clip / norm).clamp(max=1.0))
+        elif 0 < clip < norm:
+            torch._foreach_mul_(gradients, clip / float(norm))
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            self.scaler.step(optimizer)
+            optimizer.found_inf = found_inf  # type: ignore[attr-defined]  # fused kernels read it; GradScaler sets it too
+            optimizer.step()
         if self.moving_average is not None:
             # A young average follows faster, so that it forgets the random weights of the start.
             decay = min(self.settings.ema, (1 + self.state.step) / (10 + self.state.step))
             weights = self.model.state_dict()
             averages = list(self.moving_average.values())
-            torch._foreach_lerp_(averages, [weights[name] for name in self.moving_average], 1 - decay)
+            follow = 1 - decay if found_inf is None else [(1 - found_inf) * (1 - decay)] * len(averages)
+            torch._foreach_lerp_(averages, [weights[name] for name in self.moving_average], follow)
 
 
 def mix_seeds(*numbers: int) -> int:

@@ -10,17 +10,18 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt_cli.data.augment import Augmenter
-from nmt_cli.data.batches import BatchStream, ParallelData, share
+from nmt_cli.data.batches import BatchStream, ParallelData
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
@@ -35,12 +36,13 @@ from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_
 from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Train, Valid
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
+from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.calibration import calibrate
 from nmt_cli.training.loss import Losses, TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
-from nmt_cli.training.step import Updater, mix_seeds
+from nmt_cli.training.step import Figures, Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
 SKIPPED_IN_A_ROW = 10  # this many skipped updates in a row end the training
@@ -100,6 +102,16 @@ class StopRequest:
         self._on_request()
 
 
+class _Unread(NamedTuple):
+    """An update whose figures the host has not read yet."""
+
+    figures: Figures
+    step: Step  # its loss is not known yet
+    tokens: int
+    filled_cells: int
+    cells: int
+
+
 class Trainer:
     """One session of a run, in one of its processes. The constructor reads files and writes none."""
 
@@ -138,11 +150,14 @@ class Trainer:
             # Capitals have many more pieces, and may need more positions than the model is made for.
             augmenter = Augmenter(self.settings.augment, self.vocab, longest or max(0, recipe.model.max_positions - 1))
         sampling = self.settings.subword_sampling
-        self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, sampling, augmenter)
+        pad_to = self.settings.pad_to or (1 if device.type == "cpu" else 8)
+        self.data = ParallelData(recipe.prepared_folder, "train", self.vocab, longest, sampling, augmenter, pad_to)
         self.valid = Validation.load(recipe, self.vocab)
         self.valid_lines = len(self.valid.sources) if self.valid else 0
         self.check_data()
-        self.stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
+        stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
+        self.ahead = WorkAhead(stream, self.settings.accumulate, world.rank, world.size)
+        self.epochs = stream.epochs  # number of passes over the data so far
 
         # 2. The device. A run keeps the precision that it began with.
         choice = ("fp32", "")
@@ -173,6 +188,7 @@ class Trainer:
             for name, tensor in averaged.items():
                 self.updater.moving_average[name].copy_(tensor)
         self.budget = Budget(self.settings, self.state, self.model, began, calibrates=self.valid is not None)
+        self.unread: deque[_Unread] = deque()  # updates whose figures the host has not read yet
         self.budget_used = 0.0  # share of the budget before the last update
         self.stop_request = StopRequest(lambda: self.watch(STOPPING))
         self.stop_signal = 0  # the signal that all processes stop for after the same update
@@ -196,7 +212,7 @@ class Trainer:
     def fit(self, log: LogWriter | None, notes: Iterable[str] = ()) -> tuple[str, int]:
         """Train until a limit is reached or a signal comes. Returns the reason and the number of the signal, or 0."""
         # A new run makes at least one update, even if its minutes are over already.
-        reason = self.budget.reason_to_stop(self.stream.epochs) if self.resumed else ""
+        reason = self.budget.reason_to_stop(self.epochs) if self.resumed else ""
         if reason and self.state.finished:
             self.watch(self.start_entry())
             for text in notes:
@@ -207,16 +223,18 @@ class Trainer:
         self.emit(self.start_entry())
         self.tell(notes)
         self.check_measure()
-        with self.stop_request:
+        with self.stop_request, self.ahead:
             if self.state.origin and not self.resumed:
                 self.validate()  # the scores before fine-tuning; a worse model is never kept
             while not (reason or self.stop_signal):
                 validation_due = self.update()
                 if self.state.step % self.settings.log_every == 0:
                     self.log_window()
-                if validation_due and not self.updater.skipped_in_a_row:  # the weights may have diverged otherwise
-                    self.validate()
-                reason = self.budget.reason_to_stop(self.stream.epochs)
+                if validation_due:
+                    self.read_figures()
+                    if not self.updater.skipped_in_a_row:  # the weights may have diverged otherwise
+                        self.validate()
+                reason = self.budget.reason_to_stop(self.epochs)
                 if self.world.size == 1:
                     self.stop_signal = self.stop_request.signal
             self.log_window()
@@ -236,12 +254,11 @@ class Trainer:
         """Make one update. Returns whether a validation is due."""
         settings, state, rank = self.settings, self.state, self.world.rank
         step = state.step + 1
-        self.budget_used = self.budget.used(self.stream.epochs)
+        self.budget_used = self.budget.used(self.epochs)
 
         # 1. This process's share of the next micro-batches, and a seed of dropout for each.
-        parts = share(self.stream.take(settings.accumulate), rank, self.world.size)
-        seeds = [mix_seeds(settings.seed, step, rank, number) for number in range(len(parts))]
-        batches = [(part.read(), seed) for part, seed in zip(parts, seeds, strict=True) if len(part.numbers)]
+        work = self.ahead.take()
+        batches = [(batch, mix_seeds(settings.seed, step, rank, number)) for number, batch in work.batches]
 
         # 2. The facts that all processes must agree on, as sums. Only the leader's clock counts, so the others add 0.
         leader = self.world.leader
@@ -260,17 +277,26 @@ class Trainer:
         self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if stop else 0
 
         # 3. The update itself.
-        state.step, state.position = step, self.stream.position
+        state.step, state.position, self.epochs = step, work.position, work.epochs
         state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
-        update = self.updater.update(batches, tokens, self.rate())
-        if update.applied:
-            figures = (1, update.loss, update.nll, update.gradient_norm, tokens, tokens + source_tokens, cells)
-            self.window = [total + figure for total, figure in zip(self.window, figures, strict=True)]
-        elif self.updater.skipped_in_a_row >= SKIPPED_IN_A_ROW:
-            raise self.diverged()
+        figures = self.updater.update(batches, tokens, self.rate())
+        filled_cells = tokens + source_tokens
+        self.unread.append(_Unread(figures, Step(step, self.epochs, math.nan), tokens, filled_cells, cells))
+        self.read_figures(leave=int(self.updater.late))
         state.seconds = self.budget.seconds()
-        self.watch(Step(step, self.stream.epochs, update.loss / tokens))
         return bool(validation_due) or step % settings.valid_every == 0
+
+    def read_figures(self, leave: int = 0) -> None:
+        """Read the figures of all updates but the last `leave`. Reading waits for an accelerator."""
+        while len(self.unread) > leave:
+            unread = self.unread.popleft()
+            update = self.updater.read(unread.figures)
+            if update.applied:
+                figures = (1, update.loss, update.nll, update.gradient_norm, *unread[2:])
+                self.window = [total + figure for total, figure in zip(self.window, figures, strict=True)]
+            elif self.updater.skipped_in_a_row >= SKIPPED_IN_A_ROW:
+                raise self.diverged()
+            self.watch(replace(unread.step, loss=update.loss / unread.tokens))
 
     def over_all_processes(self, numbers: list[float]) -> list[float]:
         """The sum of each number over all processes."""
@@ -423,7 +449,7 @@ class Trainer:
         if self.log is None or self.updater.skipped_in_a_row:
             return
         self.log.sync()
-        self.state.seconds = self.budget.seconds()
+        self.state.seconds, self.state.scaler = self.budget.seconds(), self.updater.scaler.state_dict()
         folder = self.run.checkpoint(self.state.step)
         if folder.path.exists():
             checkpoint.save_state(folder, self.state)
@@ -477,6 +503,7 @@ class Trainer:
         )
 
     def log_window(self) -> None:
+        self.read_figures()
         updates, loss, nll, gradient_norm, tokens, filled_cells, cells = self.window
         began, self.window, self.window_began = self.window_began, [0.0] * 7, self.budget.seconds()
         if not updates:
@@ -487,7 +514,7 @@ class Trainer:
         self.emit(
             Train(
                 step=self.state.step,
-                epoch=self.stream.epochs,
+                epoch=self.epochs,
                 loss=loss / tokens,
                 ppl=math.exp(min(100, nll / tokens)),
                 lr=self.rate(),
@@ -496,7 +523,7 @@ class Trainer:
                 tokens_per_second=tokens / max(1e-9, self.window_began - began),
                 padding=1 - filled_cells / cells,
                 minutes=self.budget.seconds() / 60,
-                budget_used=self.budget.used(self.stream.epochs),
+                budget_used=self.budget.used(self.epochs),
                 flops=self.budget.flops(),
                 memory_mb=memory[0],
             )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.data.shards import Shard
 from nmt_cli.model.base import Seq2Seq
-from nmt_cli.model.device import Compute, out_of_memory
+from nmt_cli.model.device import Compute, free_cache, out_of_memory
 from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.scoring.metrics import Scores, corpus_scores
 from nmt_cli.search.beam import search
@@ -152,8 +152,7 @@ def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:
     except RuntimeError as error:
         if not out_of_memory(error) or rows.stop - rows.start < 2:
             raise
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    free_cache()
     middle = (rows.start + rows.stop) // 2
     yield from in_parts(work, slice(rows.start, middle))
     yield from in_parts(work, slice(middle, rows.stop))

@@ -49,7 +49,7 @@ class Updates:
     def update(self, rate: float = 1e-3, micro_batches: int = 1):
         batches = [(micro.read(), seed) for seed, micro in enumerate(self.stream.take(micro_batches))]
         self.state.step += 1
-        return self.updater.update(batches, sum(batch.tokens for batch, _ in batches), rate)
+        return self.updater.read(self.updater.update(batches, sum(batch.tokens for batch, _ in batches), rate))
 
     def weights(self) -> torch.Tensor:
         return torch.cat([parameter.detach().flatten().clone() for parameter in self.model.parameters()])
@@ -211,7 +211,7 @@ def test_the_scale_of_fp16_does_not_change_the_weights(prepared, autocast_off, o
         results[precision] = updates.weights(), norms
     torch.testing.assert_close(results["fp16"][0], results["fp32"][0], atol=1e-5, rtol=0)
     assert results["fp16"][1] == pytest.approx(results["fp32"][1], rel=1e-3)
-    assert updates.state.scaler["scale"] == 2.0**17
+    assert updates.updater.scaler.get_scale() == 2.0**17
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -224,7 +224,7 @@ def test_a_gradient_that_overflows_fp16_halves_the_scale_and_is_skipped(prepared
     hook = parameter.register_hook(lambda gradient: gradient * math.inf)
     assert not updates.update().applied
     hook.remove()
-    assert updates.state.scaler["scale"] == 2.0**15 and updates.state.skipped == 0 and not updates.notes
+    assert updates.updater.scaler.get_scale() == 2.0**15 and updates.state.skipped == 0 and not updates.notes
     torch.testing.assert_close(updates.weights(), before, atol=0, rtol=0)
     assert all(torch.equal(average[name], tensor) for name, tensor in updates.updater.moving_average.items())
     assert updates.update().applied and not torch.equal(updates.weights(), before)
@@ -249,4 +249,4 @@ def test_the_scale_of_fp16_is_resumed(prepared):
     state.scaler["_growth_tracker"] = 1999
     updates = Updates(prepared, Train(), precision="fp16", state=state)
     updates.update()
-    assert updates.state.scaler["scale"] == 2048.0 and updates.state.scaler["_growth_tracker"] == 0
+    assert updates.updater.scaler.get_scale() == 2048.0 and updates.updater.scaler.state_dict()["_growth_tracker"] == 0

@@ -1,0 +1,106 @@
+"""A pretended accelerator: tensors without values on a device called "pretend", and a count of the waits of the host.
+
+torch lets a backend be registered from Python; FakeTensorMode computes shapes, types and devices only. A tensor that
+was left on the CPU is an error there, as on a GPU. Registering cannot be undone, so it happens in a forked process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+# Operations whose result, or whose size of the result, is a value that the host must know.
+WAITING = {
+    aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default, aten.nonzero.default,
+    aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default,
+    aten.unique_dim.default, aten.unique_consecutive.default,
+}  # fmt: skip
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor}
+
+
+def _gru_cell(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(hx), hx.new_empty(len(hx), 5 * hx.size(1))
+
+
+def _gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor, ...]:
+    gates, bias = grad.new_empty(len(grad), 3 * grad.size(1)), grad.new_empty(3 * grad.size(1))
+    return gates, gates.clone(), grad.clone(), bias, bias.clone()
+
+
+# Operations that FakeTensorMode does not know.
+ANSWERS: dict[Any, Callable[..., Any]] = {
+    aten._pin_memory.default: lambda x, *device: x,
+    aten._thnn_fused_gru_cell.default: _gru_cell,
+    aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+}
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations that make the host wait for the accelerator, by name, and answers them: 0 at first, then 1.
+
+    Tensors on the CPU may be read. An event counts as "synchronize".
+    """
+
+    def __init__(self, zeros: int = 0) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.zeros = zeros  # the number of values that are 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        on_device = args and isinstance(args[0], Tensor) and args[0].device.type != "cpu"
+        if func in WAITING and on_device:
+            self.counts[func.__name__] += 1
+        if func in INDEXING and any(index is not None and index.dtype is torch.bool for index in args[1]):
+            self.counts[func.__name__] += 1
+        if func is aten._to_copy.default and kwargs.get("device") and not kwargs.get("non_blocking"):
+            self.counts["blocking copy"] += torch.device(kwargs["device"]).type != args[0].device.type
+        if func is aten.copy_.default and args[0].device.type != args[1].device.type and not (args[2:] or (False,))[0]:
+            self.counts["blocking copy"] += args[1].dim() > 0
+        if func in ANSWERS:
+            return ANSWERS[func](*args)
+        if func is aten._local_scalar_dense.default:
+            self.zeros -= 1
+            value = 0 if self.zeros >= 0 else 1
+            return float(value) if args[0].is_floating_point() else value
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def pretend(zeros: int = 0) -> Iterator[Waits]:
+    """Inside, torch.accelerator is "pretend" and no tensor has values. Call this in a process of its own."""
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    if torch._C._get_privateuse1_backend_name() != "pretend":
+        _setup_privateuseone_for_python_backend("pretend")
+    waits = Waits(zeros)
+
+    class Event:
+        def __init__(self, device: torch.device) -> None:
+            assert device.type == "pretend"
+
+        def record(self) -> None: ...
+
+        def synchronize(self) -> None:
+            waits.counts["synchronize"] += 1
+
+    torch.Event = Event  # type: ignore[misc, assignment]
+    # The modes below hold for this thread only, so the backward pass must not run in another.
+    with torch.autograd.set_multithreading_enabled(False), FakeTensorMode(allow_non_fake_inputs=True), waits:
+        yield waits
+
+
+def in_a_fork(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of the function, which must be at the top level of its module, in a forked process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as executor:
+        return executor.submit(function, *arguments).result()
