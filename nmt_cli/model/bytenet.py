@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.conv import windows
+from nmt_cli.model.device import on_cpu
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
@@ -73,7 +74,9 @@ class ByteNet(EmbeddingSeq2Seq):
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the columns r (B,W,D), zeros after the last column of each row."""
         lengths = ((src != PAD).sum(1) * self.unfold_ratio).ceil().long() + self.unfold_extra
-        width = max(int(lengths.max()), src.size(1))
+        # The largest of the lengths, or a little more: an accelerator would wait for the largest.
+        width = int(src.size(1) * self.unfold_ratio) + 1 + self.unfold_extra
+        width = max(int(lengths.max()), src.size(1)) if on_cpu(src) else width
         mask = (torch.arange(width, device=src.device) < lengths[:, None])[..., None]
         x = self.embed(src, self.source_table, None, keep) * (src != PAD)[..., None]
         x = F.pad(x, (0, 0, 0, width - src.size(1)))
@@ -96,16 +99,17 @@ class ByteNet(EmbeddingSeq2Seq):
         return state
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
-        x, state = self.run_decoder(self.embed(prev[:, None], self.target_embedding, None), memory, state)
+        x = self.embed(prev[:, None], self.target_embedding, None)
+        x, state = self.run_decoder(x, memory, state, int(state["position"][0]))
         return self.project(x[:, 0]), {} if attention else None, state
 
     def features(self, tgt_in: Tensor, memory: Tensors, attention: bool = False, keep: Tensor | None = None) -> Decoded:
         x = self.embed(tgt_in, self.target_embedding, None, keep)
-        return self.run_decoder(x, memory, self.start(memory))[0], {} if attention else None
+        return self.run_decoder(x, memory, self.start(memory), 0)[0], {} if attention else None
 
-    def run_decoder(self, x: Tensor, memory: Tensors, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Embeddings (B*K,T,D) and the state before -> (B*K,T,D), the state after."""
-        length, first = x.size(1), int(state["position"][0])
+    def run_decoder(self, x: Tensor, memory: Tensors, state: Tensors, first: int) -> tuple[Tensor, Tensors]:
+        """Embeddings (B*K,T,D) from position `first` on and the state before -> (B*K,T,D), the state after."""
+        length = x.size(1)
         columns = memory["columns"][:, first : first + length]
         columns = F.pad(columns, (0, 0, 0, length - columns.size(1)))
         x = x + columns.repeat_interleave(len(x) // len(columns), 0)

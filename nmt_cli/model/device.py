@@ -9,7 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -35,9 +36,23 @@ class Compute:
         return torch.autocast(self.device.type, TYPES[self.precision])
 
 
+_accelerated = False  # see as_accelerator
+
+
 def on_cpu(x: Tensor) -> bool:
     """Whether operations that are written by hand for CPUs may run. Accelerators and torch.compile have faster ones."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not (_accelerated or torch.compiler.is_compiling())
+
+
+@contextmanager
+def as_accelerator() -> Iterator[None]:
+    """Inside, a CPU computes as an accelerator does: to predict memory, and to compare both ways."""
+    global _accelerated
+    before, _accelerated = _accelerated, True
+    try:
+        yield
+    finally:
+        _accelerated = before
 
 
 def free_cache() -> None:

@@ -5,6 +5,7 @@ tests/support/pretend.py describes the pretended accelerator.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,13 +17,11 @@ from support.pretend import in_a_fork, pretend
 from support.toy_runs import weights_hash
 
 from nmt_cli.data.batches import Batch, make_batch
-from nmt_cli.model import embedding, rnn, transformer
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute
-from nmt_cli.recipe.schema import Conv, DecoderOnly, Model, Rnn, Train, Transformer
+from nmt_cli.model.device import Compute, as_accelerator
+from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Rnn, Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.log import read_log
-from nmt_cli.training import loss
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
 
@@ -36,8 +35,10 @@ MODELS: dict[str, Model] = {
     "lstm": Rnn(dim=16, encoder_layers=2, projections=True, heads=2, attention="scaled_dot"),
     "no attention": Rnn(dim=16, cell="rnn", attention="none", context="every"),
     "before": Rnn(dim=16, cell="gru", order="before", context="mean", attention="mlp"),
-    "input feeding": Rnn(dim=16, input_feeding=True, span="predictive", hard=True, bidirectional=False),
+    "input feeding": Rnn(dim=16, input_feeding=True, span="predictive", hard=True, directions="forward"),
     "monotonic": Rnn(dim=16, span="monotonic", attention="location"),
+    "deep": Rnn(dim=16, encoder_layers=2, directions="interleaved", skip="fast_forward"),
+    "bytenet": ByteNet(dim=16, **LAYERS),
     "conv": Conv(dim=16, **LAYERS),
     "decoder": DecoderOnly(**WIDTHS, layers=2, positions_join="concat"),
 }
@@ -130,15 +131,14 @@ def test_figures_that_are_read_late_change_neither_the_weights_nor_the_log(train
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_way_of_accelerators_gives_the_loss_and_the_gradient_of_the_way_of_cpus(name, monkeypatch):
+def test_the_way_of_accelerators_gives_the_loss_and_the_gradient_of_the_way_of_cpus(name):
     model = replace(MODELS[name], dropout=0.0)
     model = replace(model, attention_dropout=0.0, ff_dropout=0.0) if hasattr(model, "attention_dropout") else model
     for settings in (Train(), Train(consistency="rdrop"), Train(batch_tokens=10**7)):
         results = []
-        for on_cpu in (True, False):
-            for module in (loss, transformer, rnn, embedding):
-                monkeypatch.setattr(module, "on_cpu", lambda x, on_cpu=on_cpu: on_cpu)
+        for way in (nullcontext, as_accelerator):
             trained = updater(model, settings, CPU)
-            sums = trained.gradients(batches(2), 40)
+            with way():
+                sums = trained.gradients(batches(2), 40)
             results.append([sums, *(parameter.grad.to_dense() for parameter in trained.parameters)])
         torch.testing.assert_close(results[1], results[0], atol=2e-5, rtol=1e-4)
