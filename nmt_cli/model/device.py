@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -130,8 +131,12 @@ def _trial(device: torch.device, precision: str) -> float | str:
         return (done.stderr.strip().splitlines() or ["the trial process gave no reason"])[-1]
 
 
-def matrix_rate(device: torch.device) -> float:
-    """Operations per second in products of fp32 matrices: the fastest of a hundred, as others may use the processor."""
+@cache
+def matrix_rate(device: torch.device, threads: int) -> float:
+    """Operations per second in products of fp32 matrices: the fastest of a hundred, as others may use the processor.
+
+    `threads` is the number of threads that torch uses now. Each number is measured once in a process.
+    """
     size, best = 512 if device.type == "cpu" else 4096, float("inf")
     x = torch.ones(size, size, device=device)
     for _ in range(100):

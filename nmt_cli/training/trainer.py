@@ -498,7 +498,7 @@ class Trainer:
             threads=torch.get_num_threads(),
             seed=settings.seed,
             steps=settings.steps,
-            rate=matrix_rate(self.compute.device) * self.world.size,
+            rate=matrix_rate(self.compute.device, torch.get_num_threads()) * self.world.size,
             best_bleu=state.best_value if by_bleu else None,
         )
 
