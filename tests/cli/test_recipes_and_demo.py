@@ -20,8 +20,8 @@ def test_recipes_are_listed_and_printed(nmt):
 
 
 @pytest.mark.parametrize("columns", [60, 200])
-def test_list_of_recipes_shows_whole_sentences(tmp_path, columns):
-    lines = on_terminal("stdout", columns, "recipes", cwd=tmp_path)
+def test_list_of_recipes_shows_whole_sentences(forked, tmp_path, columns):
+    lines = on_terminal(forked, "stdout", columns, "recipes", cwd=tmp_path)
     assert max(map(len, lines)) <= columns
     shown = " ".join(" ".join(line[22:] for line in lines).split())  # the names take 20 columns
     for path in (ROOT / "recipes").glob("*.toml"):

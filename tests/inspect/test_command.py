@@ -266,8 +266,8 @@ def test_a_narrow_terminal_in_color(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", ["60", "200"])
-def test_description_shows_the_reliability_diagram(nmt, model, columns):
-    shown = nmt("inspect", model, "--show", "model", env={"COLUMNS": columns})
+def test_description_shows_the_reliability_diagram(nmt, start_nmt, model, columns):
+    shown = start_nmt("inspect", model, "--show", "model", env={"COLUMNS": columns}).wait()
     lines = shown.text.split("\nConfidence\n")[1].splitlines()
     about = json.loads(nmt("inspect", model, "--format", "json").text)["quality"]
     bins = [one for one in about["reliability"] if one["lines"]]

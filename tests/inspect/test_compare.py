@@ -71,11 +71,11 @@ def test_settings_that_differ_and_figures_are_shown_side_by_side(nmt, run):
 
 
 @pytest.mark.parametrize("columns", [60, 200])
-def test_four_runs_fit_into_the_terminal(run, tmp_path, columns):
+def test_four_runs_fit_into_the_terminal(forked, run, tmp_path, columns):
     names = [
         run(f"runs/{name}", [5, 9], f"lr = {rate}") for name, rate in zip("abcd", (1e-3, 2e-3, 3e-3, 4e-3), strict=True)
     ]
-    lines = on_terminal("stdout", columns, "compare", *names, cwd=tmp_path)
+    lines = on_terminal(forked, "stdout", columns, "compare", *names, cwd=tmp_path)
     assert max(map(len, lines)) <= columns
     assert rows_of("\n".join(lines))["train.lr"] == ["0.001", "0.002", "0.003", "0.004"]
 

@@ -9,13 +9,15 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from support.forked import Forked
 
 PATIENCE = 300  # seconds after which a test gives up; a busy machine must not reach it
 
@@ -74,24 +76,32 @@ def _is_running(process_id: str) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"  # a zombie has ended; its new parent has not noticed yet
 
 
-def on_terminal(stream: str, columns: int, *args: object, cwd: Path) -> list[str]:
+def on_terminal(forked: Forked, stream: str, columns: int, *args: object, cwd: Path) -> list[str]:
     """The lines, without colors, that nmt writes to stdout or stderr when that stream is a terminal of this width."""
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     keyboard, screen = os.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: screen}
-    command = [sys.executable, "-m", "nmt_cli", *map(str, args)]
-    seen = b""
+    terminal, null = Path(os.ttyname(screen)), Path(os.devnull)
+    streams = [null, terminal if stream == "stdout" else null, terminal if stream == "stderr" else null]
     environment = {**os.environ, "TERM": "xterm"}  # rich ignores the width of a dumb terminal
     environment.pop("COLUMNS", None)
-    with subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, env=environment, **streams) as process:
-        os.close(screen)
-        with contextlib.suppress(OSError):  # Linux raises it when the other end is closed
-            while block := os.read(keyboard, 1 << 16):
-                seen += block
+    with ThreadPoolExecutor(1) as reader:
+        seen = reader.submit(_read_to_the_end, keyboard)
+        try:
+            code = forked.run(list(map(str, args)), cwd, environment, streams, PATIENCE)
+        finally:
+            os.close(screen)
     os.close(keyboard)
-    assert process.returncode == 0, seen.decode()
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "\n").split("\n")
+    assert code == 0, seen.result()
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.result()).replace("\r", "\n").split("\n")
+
+
+def _read_to_the_end(keyboard: int) -> str:
+    blocks = []
+    with contextlib.suppress(OSError):  # Linux raises it when the other end is closed
+        while block := os.read(keyboard, 1 << 16):
+            blocks.append(block)
+    return b"".join(blocks).decode()
 
 
 def read_line(process: subprocess.Popen, seconds: float = PATIENCE) -> bytes:

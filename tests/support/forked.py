@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import io
@@ -88,17 +87,16 @@ def warm_up() -> None:
         with contextlib.suppress(ImportError):  # ctranslate2 is not on every platform
             importlib.import_module(library)
 
-    from torch import device
+    import torch
     from typer.main import get_command
 
     from nmt_cli import cli
-    from nmt_cli.training import trainer
+    from nmt_cli.model.device import matrix_rate
 
     cli.app = get_command(cli.app)
     with contextlib.redirect_stdout(io.StringIO()):
         cli.app(["recipes", "demo"], standalone_mode=False)  # Typer imports its parser with the first command
-    trainer.matrix_rate = functools.cache(trainer.matrix_rate)
-    trainer.matrix_rate(device("cpu"))
+    matrix_rate(torch.device("cpu"), torch.get_num_threads())
 
 
 def serve() -> bool:
@@ -117,6 +115,7 @@ def serve() -> bool:
             os.setpgid(0, 0)
             for number, name in enumerate(request["streams"]):
                 os.dup2(os.open(name, os.O_WRONLY if number else os.O_RDONLY), number)
+            sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # this one may be a terminal
             os.chdir(request["cwd"])
             os.environ.clear()
             os.environ.update(request["env"])

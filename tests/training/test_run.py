@@ -164,8 +164,8 @@ def test_lines_longer_than_learned_positions_are_left_out(nmt, toy, tmp_path):
     assert 0 < start.pairs < 400 and 0 < start.valid_lines < 10
 
 
-def test_dry_run_draws_a_curve_that_fits_into_a_narrow_terminal(tmp_path):
-    lines = on_terminal("stdout", 60, "train", "demo", "--dry-run", cwd=tmp_path)
+def test_dry_run_draws_a_curve_that_fits_into_a_narrow_terminal(forked, tmp_path):
+    lines = on_terminal(forked, "stdout", 60, "train", "demo", "--dry-run", cwd=tmp_path)
     assert {len(line) for line in lines if "──" in line} == {60} and all(
         len(line) <= 60 for line in lines if "│" in line
     )

@@ -21,9 +21,9 @@ TRAIN = Train(50, 1.25, 2.5, 9.0, 1e-3, 1.0, 5000, 1234.5, 0.034, 2.0, 0.5, 1e9,
 VALID = Valid(50, 12.34, 1.5, 4.48, 12.34, 40.0, "nrefs:1|tok:13a", 10, 0.5, best=True)
 
 
-def test_the_line_on_a_terminal_shows_progress_and_each_validation_has_a_line(toy, tmp_path):
+def test_the_line_on_a_terminal_shows_progress_and_each_validation_has_a_line(forked, toy, tmp_path):
     options = sets("train.steps=100", "train.valid_every=25")
-    shown = on_terminal("stderr", 60, "train", toy, *options, cwd=tmp_path)
+    shown = on_terminal(forked, "stderr", 60, "train", toy, *options, cwd=tmp_path)
     assert max(map(len, shown)) <= 60
     assert any(re.match(r"step \d+/100  .*loss [\d.]+  .*tok/s", line) for line in shown), shown
     assert sum(bool(re.match(r"step \d+  valid  loss", line)) for line in shown) == 4
