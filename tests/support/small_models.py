@@ -14,15 +14,18 @@ from nmt_cli.training.loss import TrainingLoss
 from support.small_language import TEST
 
 
-def briefly_trained(trained: Trained, **changes) -> Trained:
-    """A tiny model on the toy's vocabulary, trained for seconds: enough to have opinions and to come to an end."""
+def briefly_trained(trained: Trained, steps: int = 100, **changes) -> Trained:
+    """A tiny model on the toy's vocabulary. After 100 steps it has opinions and comes to an end.
+
+    After few steps no bias is 0 and no norm is 1 any more: zeros and ones would hide mistakes.
+    """
     settings = {"dim": 32, "heads": 4, "ff": 48, "encoder_layers": 2, "decoder_layers": 2, "max_positions": 64}
     config = Transformer(**{**settings, **changes, "dropout": 0.0})
     torch.manual_seed(1)
     model = build_model(config, *trained.vocab.sizes)
     loss, optimizer = TrainingLoss(model, Train()), torch.optim.Adam(model.parameters(), 3e-3)
     sides = [trained.vocab.encode_source([pair[side] for pair in TEST]) for side in (0, 1)]
-    for step in range(100):
+    for step in range(steps):
         rows = slice(24 * (step % 20), 24 * (step % 20) + 24)
         batch = make_batch(sides[0][rows], sides[1][rows])
         value, _, count = loss(*(torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)))
