@@ -119,7 +119,7 @@ class Pool:
         self.changed: list[list[np.ndarray]] = []  # source and target
         if not data.changes:
             return
-        sides = [[shard[row] for row in rows] for shard in (data.source, data.target)]
+        sides = [data.source.rows(rows), data.target.rows(rows)]
         if data.augmenter:
             sides = data.augmenter.change(sides, rows, seed, epoch)
         for number, sampler in enumerate(data.samplers):
@@ -131,9 +131,10 @@ class Pool:
         self.lengths = np.array([list(map(len, side)) for side in sides], np.int32).T + 1
 
     def batch(self, numbers: np.ndarray) -> Batch:
-        sides = self.changed or (self.data.source, self.data.target)
-        places = numbers if self.changed else self.rows[numbers]
-        sources, targets = ([side[place] for place in places] for side in sides)
+        if self.changed:
+            sources, targets = ([side[number] for number in numbers] for side in self.changed)
+        else:
+            sources, targets = (side.rows(self.rows[numbers]) for side in (self.data.source, self.data.target))
         return make_batch(sources, targets, self.data.pad_to, self.data.max_length)
 
 

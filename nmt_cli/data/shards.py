@@ -6,6 +6,7 @@ uint32 above 65,536 pieces) and NAME.offsets (uint64, one more than there are se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ class Shard:
     """One side of a prepared corpus, as a sequence of id arrays."""
 
     def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
+        self.path, self.vocab_size = folder / f"{name}.ids", vocab_size
         try:
             self.offsets = _map(folder / f"{name}.offsets", np.dtype("<u8"))
             self.ids = _map(folder / f"{name}.ids", ids_type(vocab_size))
@@ -70,6 +72,17 @@ class Shard:
 
     def __getitem__(self, index: int) -> np.ndarray:
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def rows(self, numbers: Iterable[int]) -> list[np.ndarray]:
+        """Some sentences. An id without a piece is an error, as torch would not name the file."""
+        rows = [self[number] for number in numbers]
+        largest = np.concatenate(rows).max(initial=0) if rows else 0
+        if largest >= self.vocab_size:
+            message = (
+                f"{self.path} is damaged: it has the id {largest}, but the vocabulary has {self.vocab_size} pieces"
+            )
+            raise NmtError(message, "prepare the data again with --force")
+        return rows
 
     @property
     def lengths(self) -> np.ndarray:

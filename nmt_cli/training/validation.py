@@ -55,7 +55,7 @@ class Validation:
         fitting = [n for n in order if not limit or max(len(side[n]) for side in sides) < limit]
         if not fitting:
             return None
-        sources, targets = ([side[n].tolist() for n in fitting] for side in sides)
+        sources, targets = ([ids.tolist() for ids in side.rows(fitting)] for side in sides)
         return Validation(vocab, sources, targets, [references[n] for n in fitting], len(order) - len(fitting))
 
     def measure(

@@ -77,7 +77,7 @@ def _packed(parts: list[str], limit: int, count: CountPieces) -> list[str]:
     room = 0  # in the last part
     for part in parts:
         size = count(part)
-        if size <= room:
+        if packed and size <= room:
             packed[-1].append(part)
             room -= size
         else:

@@ -428,6 +428,8 @@ def swap_offsets(path: Path) -> None:
 DAMAGED_SHARDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "odd ids": ("train.source.ids", lambda p: p.write_bytes(p.read_bytes() + b"\1")),
     "odd offsets": ("train.target.offsets", lambda p: p.write_bytes(p.read_bytes()[:-3])),
+    "ids without a piece": ("train.source.ids", lambda p: p.write_bytes(b"\xff" * p.stat().st_size)),
+    "validation ids without a piece": ("valid.target.ids", lambda p: p.write_bytes(b"\xff" * p.stat().st_size)),
     "missing ids": ("train.target.ids", lambda p: p.unlink()),
     "offsets that fall": ("train.source.offsets", swap_offsets),
     "offsets that begin late": ("train.source", lambda p: (p.parent / "train.source.offsets").write_bytes(

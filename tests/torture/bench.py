@@ -43,7 +43,7 @@ def judge(result: Result, is_right: bool | None = None) -> str:
     words = result.err.strip().splitlines()[-3:]
     if "Traceback" in result.err:
         raise Failure(f"traceback: {words}")
-    if "out of memory" in result.err:
+    if "error: out of memory" in result.err:
         raise Failure(f"too much memory: {words}")
     if result.code < 0:
         raise Failure(f"the process died by signal {-result.code}: {words}")
@@ -63,7 +63,9 @@ class Bench:
     def __init__(self, folder: Path, share: float) -> None:
         self.share = share  # of the lines of the load
         self.folder, self.inputs, self.place = folder, folder / "inputs", folder / "place"
+        self.place.mkdir(exist_ok=True)
         self.forked = self._start()
+        assert self.nmt("--version").code == 0  # the server has imported everything, so later commands can be timed
         if not (self.inputs / "complete").exists():
             self._write_inputs()
 

@@ -123,6 +123,12 @@ def test_address_longer_than_the_limit_is_copied(nmt, model):
     assert address in result.text.split("\n")[0] and result.text.split("\n")[1] == address
 
 
+def test_split_line_keeps_a_first_part_without_pieces():
+    """SentencePiece makes no pieces of its own mark for a space."""
+    parts = split_line("\u2581 a b c", "en", 2, lambda text: len(text.replace("\u2581", "").split()))
+    assert "".join(parts) == "\u2581 a b c"
+
+
 def test_split_line_cuts_inside_a_long_word():
     parts = split_line("x" * 1001, "en", 10, len)
     assert "".join(parts) == "x" * 1001 and max(map(len, parts)) <= 10
