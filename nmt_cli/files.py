@@ -95,7 +95,11 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def exclusive(path: Path, other: str) -> Iterator[None]:
-    """Hold a lock file, so that two processes do not write the same folder. `other` names the holder in the error."""
+    """Hold a lock file, so that two processes do not write the same folder. `other` names the holder in the error.
+
+    Folders that were made for the lock file and got no other file are removed at the end.
+    """
+    made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
@@ -107,7 +111,14 @@ def exclusive(path: Path, other: str) -> Iterator[None]:
             raise NmtError(f"{other} is already running in {path.parent}", hint) from None
         except (ImportError, OSError):  # Windows has no fcntl; some network disks have no locks
             pass
-        yield
+        try:
+            yield
+        finally:
+            if made and list(path.parent.iterdir()) == [path]:
+                path.unlink()
+                for folder in made:
+                    with suppress(OSError):  # another process has written into it
+                        folder.rmdir()
 
 
 def sync(path: Path) -> None:

@@ -23,6 +23,7 @@ else:
     import tomli as tomllib
 
 _SET = Path("--set")
+_OPTIONS = {"train.minutes": "--minutes", "vocab.size": "--vocab-size"}  # keys that have an option of their own
 _MOST_DOTS = 10_000  # in a line; the time that tomllib needs for a dotted key grows with the square of its length
 _DEEPEST = 3  # tables inside tables; no key is deeper
 _CORPORA = ("data.train", "data.valid", "data.test")
@@ -91,7 +92,7 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None, m
         if isinstance(layer.get("data.folder"), str):  # moves the corpora of this layer and of all layers before it
             folders.update(dict.fromkeys(_CORPORA, _path_from(_folder_of(origin), layer["data.folder"])))
 
-    in_files = [name for name, origin in origins.items() if origin != Path("--set")]
+    in_files = [name for name, origin in origins.items() if origin != _SET]
     if not any(name.startswith(("model.", "train.")) and name != "train.out" for name in in_files):
         values.setdefault("train.auto", True)
         folders.setdefault("train.auto", Path())
@@ -124,12 +125,18 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None, m
         origins.setdefault(dotted, path or Path("defaults"))
         problems.append((dotted, text))
     if problems:
-        lines = [f"{origins.get(dotted, 'defaults')}: {dotted}: {text}" for dotted, text in problems]
+        lines = [f"{_named(dotted, origins.get(dotted))}: {text}" for dotted, text in problems]
         listed = "".join(f"\n  {line}" for line in lines)
         several = f"{f'recipe {path}' if path else 'the settings'}: {len(lines)} problems{listed}"
         hint = "nmt recipes --keys lists every key with its range and default"
         raise NmtError(several if len(lines) > 1 else lines[0], hint)
     return _place(recipe, path, may_be_run=not {"train.out", "data.train"} & layer.keys())
+
+
+def _named(dotted: str, origin: Path | None) -> str:
+    """A key, and the file or the option that sets it."""
+    option = _OPTIONS.get(dotted) if origin == _SET else None
+    return f"{dotted} ({option})" if option else f"{origin or 'defaults'}: {dotted}"
 
 
 def _family(values: dict[str, Any]) -> str:

@@ -125,6 +125,8 @@ class Vocab:
             yield "symbols", "lists a symbol twice"
         if any(not symbol.strip() for symbol in self.symbols):
             yield "symbols", "has a blank symbol"
+        if self.byte_fallback and self.type in ("char", "word"):
+            yield "byte_fallback", f'needs type = "bpe" or "unigram"; type = "{self.type}" has no pieces for bytes'
 
 
 # Keys that several families share.

@@ -21,6 +21,8 @@ from nmt_cli.files import read_json, replace_file
 GOOD = 50.0  # a translation counts as good if its sentence chrF is above this
 FALSE_ALARMS = 0.01  # the share of clean validation lines that are flagged as omissions
 FEWEST_LINES = 50  # no estimate is fitted on fewer validation lines
+FEWEST_OF_A_KIND = 10  # nor on fewer good translations, nor on fewer bad ones
+NEEDED = f"{FEWEST_LINES} validation lines with {FEWEST_OF_A_KIND} good and {FEWEST_OF_A_KIND} bad translations"
 OMISSION_FEATURES = ("logp", "length_ratio")  # coverage by attention brought nothing more (docs/translate.md)
 BINS = 10  # of the reliability diagram
 _FOLDS = 5  # of the cross-validation behind the reliability diagram
@@ -80,7 +82,7 @@ class Quality:
     """The content of quality.json."""
 
     good: float  # a translation counts as good if its sentence chrF is above this
-    lines: int  # validation lines of the fit
+    lines: int  # validation lines of the fit, without the damaged copies
     confidence: Logistic
     omission: Logistic
     omission_above: float  # translations of the model with a higher probability are flagged
@@ -93,7 +95,9 @@ class Quality:
         return "coverage" in self.confidence.weights
 
     def is_omission(self, figures: Features, given: bool = False) -> bool:
-        return self.omission(figures) > (self.omission_above_given if given else self.omission_above)
+        """A translation that is longer than the others, by the length of its source, has left out nothing."""
+        is_short = figures["length_ratio"] < self.confidence.means["length_ratio"]
+        return is_short and self.omission(figures) > (self.omission_above_given if given else self.omission_above)
 
 
 @dataclass(frozen=True)
@@ -104,19 +108,20 @@ class Observed:
     chrf: float  # of the translation
     reference: Features
     omissions: tuple[Features, ...]  # the translation and the reference, with a part left out
+    damaged: tuple[Features, float] | None = None  # the translation of a damaged copy of the source, and its chrF
 
 
-def fit(lines: Sequence[Observed]) -> Quality:
-    chrf = np.array([line.chrf for line in lines])
-    names = max((tuple(line.translation) for line in lines), key=len)  # a translation of one piece has no coverage
-    table = _table([line.translation for line in lines], names)
+def fit(lines: Sequence[Observed]) -> Quality | None:
+    """The estimates. None if there are too few good translations or too few bad ones to tell them apart."""
+    confidence = _fit_confidence(lines)
+    if confidence is None:
+        return None
     # Estimate each fifth of the lines by a fit on the others: figures of lines that were fitted would be too good.
-    folds = np.arange(len(lines)) % _FOLDS
     held_out = np.empty(len(lines))
     for fold in range(_FOLDS):
-        confidence = fit_confidence(table[folds != fold], chrf[folds != fold], names)
-        held_out[fold::_FOLDS] = [confidence(line.translation) for line in lines[fold::_FOLDS]]
-    error, bins = reliability(held_out, chrf > GOOD)
+        others = _fit_confidence([line for n, line in enumerate(lines) if n % _FOLDS != fold]) or confidence
+        held_out[fold::_FOLDS] = [others(line.translation) for line in lines[fold::_FOLDS]]
+    error, bins = reliability(held_out, np.array([line.chrf for line in lines]) > GOOD)
 
     translations, references = [line.translation for line in lines], [line.reference for line in lines]
     omissions = [figures for line in lines for figures in line.omissions]
@@ -127,8 +132,17 @@ def fit(lines: Sequence[Observed]) -> Quality:
         float(np.quantile([omission(figures) for figures in clean_lines], 1 - FALSE_ALARMS))
         for clean_lines in (translations, references)
     )
-    confidence = fit_confidence(table, chrf, names)
     return Quality(GOOD, len(lines), confidence, omission, above, above_given, error, bins)
+
+
+def _fit_confidence(lines: Sequence[Observed]) -> Logistic | None:
+    """The fit on the translations of the lines and of their damaged copies."""
+    examples = [(line.translation, line.chrf) for line in lines] + [line.damaged for line in lines if line.damaged]
+    chrf = np.array([value for _, value in examples])
+    if min((chrf > GOOD).sum(), (chrf <= GOOD).sum()) < FEWEST_OF_A_KIND:
+        return None
+    names = max((tuple(figures) for figures, _ in examples), key=len)  # a translation of one piece has no coverage
+    return fit_confidence(_table([figures for figures, _ in examples], names), chrf, names)
 
 
 def fit_confidence(table: np.ndarray, chrf: np.ndarray, names: Sequence[str]) -> Logistic:
@@ -195,7 +209,7 @@ def write_quality(path: Path, quality: Quality) -> None:
 
 
 def read_quality(path: Path) -> Quality | None:
-    """The estimates of a model. None if it has no such file: an older model, or one without validation lines."""
+    """The estimates of a model. None if it has no such file: an older model, or one with too few validation lines."""
     if not path.exists():
         return None
     table = read_json(path, "the model's")

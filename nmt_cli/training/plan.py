@@ -31,6 +31,7 @@ from nmt_cli.training.optimizer import make_optimizers
 
 _TRIAL_CELLS = 1024  # size of the batch that is timed
 _CELLS_PER_UPDATE = 2048  # the optimizer works once per update, however large the batch is
+SMALLEST_MINUTES = 1  # shorter trainings take longer than train.minutes
 _SHARE_OF_CORES = 0.7  # speed of a core when all cores train, by its speed when it trains alone
 
 
@@ -204,19 +205,29 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
     """The number of updates that the limits allow (0: unknown), and sentences about it, with warnings."""
     train = recipe.train
     per_epoch = corpus.updates_per_epoch(recipe)
-    limits = {
-        counted(train.minutes, "minute"): 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
-        counted(train.steps, "update"): train.steps / per_epoch,
-        counted(train.tokens, "token"): train.tokens / corpus.target_tokens,
-        counted(train.epochs, "epoch"): train.epochs,
+    limits: dict[tuple[str, float], float] = {
+        ("minute", train.minutes): 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
+        ("update", train.steps): train.steps / per_epoch,
+        ("token", train.tokens): train.tokens / corpus.target_tokens,
+        ("epoch", train.epochs): train.epochs,
     }
-    reached = {name: epochs for name, epochs in limits.items() if epochs}
+    reached = {limit: epochs for limit, epochs in limits.items() if epochs}
     if not reached:
         return 0, []
-    name, epochs = min(reached.items(), key=lambda item: item[1])
+    (noun, number), epochs = min(reached.items(), key=lambda item: item[1])
     updates = epochs * per_epoch
+    amounts = {
+        "update": counted(round(updates), "update"),
+        "epoch": counted(round(epochs, 1 if epochs >= 1 else 2), "epoch") + f" of {corpus.pairs:,} pairs",
+    }
+    limit = amounts.pop(noun, counted(number, noun))
     speed = f", at {model.tokens_per_second:,.0f} target tokens/s" if model.tokens_per_second else ""
-    lines = [f"{name}: about {counted(round(updates), 'update')}, {epochs:.1f} epochs of {corpus.pairs:,} pairs{speed}"]
+    lines = [f"{limit}: about {', '.join(amounts.values())}{speed}"]
+    if noun == "minute" and number < SMALLEST_MINUTES:
+        lines.append(
+            f"warning: the start, one validation and the export may take longer than {limit}; give at least "
+            f"{counted(SMALLEST_MINUTES, 'minute')}, which nmt keeps to within 10 %"
+        )
     if epochs < 0.9:
         lines.append(
             "warning: training ends before it has read all data once; expect a weak model, or allow "

@@ -29,7 +29,7 @@ from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision, matrix_rate
 from nmt_cli.recipe.schema import Augment, Recipe, not_exportable
-from nmt_cli.search.quality import write_quality
+from nmt_cli.search.quality import NEEDED, write_quality
 from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_model
@@ -413,6 +413,8 @@ class Trainer:
             quality = calibrate(self.model, self.recipe, self.vocab, self.compute, self.world, seconds)
         if quality is not None:
             write_quality(files.quality, quality)
+        elif self.world.leader:
+            self.note(f"the model gives no confidence, because it takes {NEEDED} to learn one")
 
     def export(self) -> None:
         """Write the model for CTranslate2 too, if CTranslate2 knows its architecture."""

@@ -9,7 +9,7 @@ from typing import Literal, TypedDict
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import SearchOptions, options_of
-from nmt_cli.search.quality import Quality, read_quality
+from nmt_cli.search.quality import NEEDED, Quality, read_quality
 from nmt_cli.store.folders import ModelFiles, ModelFolder
 from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once, normalize
@@ -102,7 +102,7 @@ def quality_of(models: Sequence[ModelFolder], options: TranslateOptions) -> Qual
     quality = read_quality(ModelFiles(models[0].path).quality) if len(models) == 1 else None
     if options.get("at_least") is not None and quality is None:
         reason = f"{models[0].path} has no quality.json" if len(models) == 1 else "an ensemble has none"
-        hint = "leave --at-least out; nmt train writes the file at its end, if there are validation lines"
+        hint = f"leave --at-least out; nmt train writes the file at its end, if it has {NEEDED}"
         raise NmtError(f"--at-least needs a confidence, and {reason}", hint)
     return quality
 

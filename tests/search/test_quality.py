@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,46 @@ def test_fit_is_calibrated_and_finds_omissions():
     assert quality.lines == 400 and quality.calibration_error < 0.1 and quality.needs_coverage
     assert sum(quality.is_omission(line.translation) for line in lines) <= 0.02 * len(lines)
     assert all(quality.is_omission(figures) for line in lines for figures in line.omissions)
+
+
+def mastered(count: int, copies: bool) -> list[Observed]:
+    """The lines of a model that translates all of them well. Every fourth has a damaged copy."""
+    lines = []
+    for number in range(count):
+        source = int(RNG.integers(4, 20))
+        figures = [
+            features(source, target, -(target + 1) * RNG.uniform(*costs), coverage + RNG.normal(0, 0.1))
+            for target, costs, coverage in (
+                (source + RNG.integers(-1, 3), (0.05, 0.3), 0.6),
+                (source // 2, (1.5, 2.0), 0.5),
+                (RNG.integers(2, 25), (0.7, 1.4), 0.35),
+            )
+        ]
+        damaged = (figures[2], RNG.uniform(5, 30)) if copies and number % 4 == 0 else None
+        lines.append(Observed(figures[0], RNG.uniform(80, 100), figures[0], (figures[1],), damaged))
+    return lines
+
+
+def test_damaged_copies_teach_a_good_model_what_bad_is():
+    quality = fit(mastered(200, copies=True))
+    assert quality.lines == sum(one.lines for one in quality.reliability) == 200
+    assert quality.confidence(features(12, 12, -2.0, 0.6)) > 0.95
+    assert quality.confidence(features(8, 12, -14.0, 0.4)) < 0.1
+    assert quality.calibration_error < 0.05
+
+
+@pytest.mark.parametrize("lines", [mastered(200, copies=False), mastered(36, copies=True)])
+def test_too_few_bad_lines_give_no_estimates(lines):
+    assert fit(lines) is None
+
+
+def test_too_few_good_lines_give_no_estimates():
+    assert fit([replace(line, chrf=5.0) for line in mastered(200, copies=True)]) is None
+
+
+def test_a_long_translation_is_no_omission():
+    quality = fit(mastered(200, copies=True))
+    assert quality.is_omission(features(10, 5, -18.0)) and not quality.is_omission(features(10, 14, -45.0))
 
 
 def test_file_holds_the_estimates_and_is_read_back(tmp_path):

@@ -7,12 +7,16 @@ import random
 
 import pytest
 import torch
+from support.small_language import TEST
 
 from nmt_cli.model.device import Compute
+from nmt_cli.recipe import schema as recipe
 from nmt_cli.recipe.load import load_recipe
+from nmt_cli.store.log import Note
 from nmt_cli.text.alignment import words_of
 from nmt_cli.text.lines import read_lines
-from nmt_cli.training.calibration import calibrate, leave_out
+from nmt_cli.text.vocab import learn, load_vocab, write_vocab
+from nmt_cli.training.calibration import calibrate, damaged, leave_out
 from nmt_cli.training.distributed import World
 from nmt_cli.translate.translator import load
 
@@ -44,8 +48,40 @@ def test_translation_sees_the_figures_of_the_calibration(calibrated, model):
 
 
 def test_too_few_validation_lines_give_no_estimates(train_toy):
-    result, _ = train_toy("train.steps=4")
+    result, events = train_toy("train.steps=4")
+    assert any("the model gives no confidence" in event.text for event in events if isinstance(event, Note))
     assert (result.run / "model/ctranslate2").exists() and not (result.run / "model/quality.json").exists()
+
+
+def test_every_fourth_line_has_a_copy_whose_words_are_replaced(trained):
+    lines = [source for source, _ in TEST[:200]]
+    sources = trained.vocab.source.encode(lines)
+    copies = trained.vocab.source.decode(damaged(sources, trained.vocab, 0, random.Random(1)))
+    assert len(copies) == 50
+    known = {word for line in lines for word in line.split()}
+    shares = []  # of the words of a copy that stayed in their places, and of words that no line has
+    for line, copy in zip(lines[::4], copies, strict=True):
+        before, after = line.split(), copy.split()
+        same = sum(a == b for a, b in zip(before, after, strict=False))
+        shares.append((same / len(before), sum(word not in known for word in after) / len(after)))
+        assert 0 < len(after) <= len(before)
+    kept, unknown = (sum(column) / 50 for column in zip(*shares, strict=True))
+    assert 0.1 < kept < 0.5 and 0.3 < unknown < 0.7
+    assert max(map(len, damaged(sources, trained.vocab, 8, random.Random(1)))) == 7  # the end mark needs a position
+
+
+def test_damaged_copies_of_a_script_without_spaces(tmp_path):
+    settings = recipe.Vocab(size=40)
+    write_vocab(
+        tmp_path / "vocab",
+        {"joint": learn(iter(["猫がいる。", "犬は家にいる。"] * 9), settings, "", False)},
+        recipe.Data(),
+        settings,
+    )
+    vocab = load_vocab(tmp_path / "vocab")
+    copies = damaged(vocab.source.encode(["猫がいる。", ""] * 20), vocab, 0, random.Random(1))
+    texts = vocab.source.decode(copies)
+    assert len(texts) == 10 and len(set(texts)) > 5 and not any(" " in text for text in texts)
 
 
 def test_planted_omissions_leave_out_words_in_a_row(trained):

@@ -54,6 +54,11 @@ def test_fine_tuning_starts_from_the_weights_of_a_run_with_the_same_model(nmt, t
     for options in (("--from", "parent", *sets("model.heads=4")), ("--from", "parent"), ("--from", "nowhere")):
         assert nmt("train", toy, "--out", "parent", "--force", *options).code == 1
         assert (tmp_path / "parent/model/model.safetensors").exists()
+    # A run that cannot begin leaves no folder.
+    (tmp_path / "parent/model/model.safetensors").write_bytes(b"")
+    refused = nmt("train", toy, "--from", "parent", "--out", "new/c4")
+    assert_user_error(refused, "model.safetensors is damaged")
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_commands_of_the_docs_fine_tune(nmt, toy, tmp_path):

@@ -76,6 +76,7 @@ def test_another_family_trains_with_chosen_settings(own, nmt, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
+        (("train.steps=0", "train.minutes=0.1"), "may take longer than 0.1 minutes; give at least 1 minute"),
         (("train.warmup=30", "train.steps=40"), "the warm-up of 30 updates is longer than half of"),
         (("train.steps=2",), "warning: training ends before it has read all data once"),
         (("train.tokens=100",), "warning: training ends before it has read all data once"),
@@ -87,11 +88,25 @@ def test_dry_run_warns_when_the_limits_do_not_fit_the_data(toy, nmt, settings, w
     assert result.code == 0 and warning in " ".join(result.out.decode().replace("#", "").split())
 
 
+@pytest.mark.parametrize(
+    ("settings", "forecast"),
+    [
+        (("train.epochs=150",), r"150 epochs of \d+ pairs: about [\d,]+ updates"),
+        (("train.epochs=1",), r"1 epoch of \d+ pairs: about [\d,]+ updates"),
+        (("train.steps=40",), r"40 updates: about [\d.]+ epochs of \d+ pairs"),
+        (("train.tokens=3000",), r"3,000 tokens: about [\d,]+ updates?, [\d.]+ epochs of \d+ pairs"),
+    ],
+)
+def test_the_forecast_says_each_amount_once(toy, nmt, settings, forecast):
+    result = nmt("train", toy, "--dry-run", *sets("train.steps=0", *settings))
+    assert re.search(rf"^# {forecast}$", result.text, re.MULTILINE), result.text[:600]
+
+
 def test_dry_run_of_own_files_prints_the_choice_and_a_valid_recipe(own, nmt, write):
     result = nmt("train", own, "--dry-run", "--minutes", "5")
     text = result.out.decode()
     assert re.search(r"^# 380 pairs, 5 minutes, \d+ cores?: transformer", text, re.MULTILINE)
-    assert re.search(r"^# 5 minutes: about|^# 150 epochs: about", text, re.MULTILINE)
+    assert re.search(r"^# 5 minutes: about|^# 150 epochs of 380 pairs: about", text, re.MULTILINE)
     recipe = load_recipe(write("shown.toml", text))
     assert not recipe.train.auto and recipe.train.optimizer == "muon"
 
