@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import resource
@@ -20,7 +21,7 @@ from torture.bench import PATIENCE, Bench, Case, Failure, judge
 from torture.mutants import TEXT
 
 REPEATS = 20  # of each scene
-LINES = TEXT * 20
+LINES = TEXT * 10
 NMT = (sys.executable, "-m", "nmt_cli")
 ENGINES = ("ctranslate2", "torch")
 
@@ -78,6 +79,7 @@ class Streams:
         """The reader of the output waits for a while, with a pipe that is full."""
         process = self.start(translate(engine), bufsize=0)
         assert process.stdin is not None and process.stdout is not None
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
         writer = os.fork()
         if not writer:
             with contextlib.suppress(OSError):
