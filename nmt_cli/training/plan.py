@@ -226,7 +226,7 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
     if noun == "minute" and number < SMALLEST_MINUTES:
         lines.append(
             f"warning: the start, one validation and the export may take longer than {limit}; give at least "
-            f"{counted(SMALLEST_MINUTES, 'minute')}, which nmt keeps to within 10 %"
+            f"{counted(SMALLEST_MINUTES, 'minute')}"
         )
     if epochs < 0.9:
         lines.append(
