@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,10 +19,10 @@ from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.scoring.draw import draw_lengths
-from nmt_cli.scoring.metrics import score
+from nmt_cli.scoring.metrics import ScoreReport, score
 from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
-from nmt_cli.store.log import Train, flops_by_time, read_log
+from nmt_cli.store.log import Train, Valid, flops_by_time, read_log
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
@@ -30,75 +31,256 @@ from nmt_cli.training.validation import Validation
 # The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.
 SHIPPED = ("demo-rnn", "demo-rnn-attention", "demo-rnn-multi-head", "demo-conv", "demo-decoder", "demo")
 
+# --choose-rates trains each rung for a part of the budget with these rates first.
+FIRST_RATES = (2e-3, 4e-3, 8e-3)
+LEAST_RATE, MOST_RATE = 1e-4, 0.1
+TRIAL = 0.25  # the part of the budget
+
 
 @dataclass(frozen=True)
-class Rung:
-    """A trained rung, its last log entry, its FLOPs by time, and its translations of the test lines."""
+class PaperRow:
+    """A row of Table 2 of "Attention is all you need": BLEU on newstest2014 and training FLOPs, by language pair."""
 
-    name: str
+    model: str
+    en_de: str
+    en_fr: str
+    flops_en_de: str
+    flops_en_fr: str
+    recipe: str  # the recipe of this row
+    ensemble: bool = False  # of runs with several seeds
+
+
+TABLE2 = (
+    PaperRow("ByteNet", "23.75", "", "", "", "demo-bytenet"),
+    PaperRow("ConvS2S", "25.16", "40.46", "9.6e18", "1.5e20", "demo-conv"),
+    PaperRow("MoE", "26.03", "40.56", "2.0e19", "1.2e20", "demo-moe"),
+    PaperRow("ConvS2S, ensemble", "26.36", "41.29", "7.7e19", "1.2e21", "demo-conv", ensemble=True),
+    PaperRow("Transformer, base", "27.3", "38.1", "3.3e18", "3.3e18", "demo"),
+    PaperRow("Transformer, big", "28.4", "41.8", "2.3e19", "2.3e19", "demo-big"),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained rung with one seed, its last log entry, and its FLOPs by time."""
+
     trained: Trained
     last: Train
     flops_by_time: float
-    test: Validation
-    translations: list[str]
 
 
-def rung_recipe(rung: str, corpus: Recipe, changes: Mapping[str, Any], out: Path) -> Recipe:
-    """The recipe `rung` with some keys changed, on the prepared data of `corpus`, in the folder OUT/NAME."""
-    folders = {"data.prepared": str(corpus.prepared_folder), "train.out": str(out / Path(rung).stem)}
-    recipe = replace(load_recipe(find_recipe(rung), {**changes, **folders}), data=corpus.data, vocab=corpus.vocab)
-    for key, problem in recipe.problems():  # load_recipe has checked the rung with its own data only
-        raise NmtError(f"the rung {rung} does not fit the data {corpus.prepared_folder}: {key} {problem}", "use --set")
-    return recipe
+@dataclass(frozen=True)
+class Rung:
+    """The runs of a recipe, one for each seed, and the translations of the test lines by each run."""
+
+    name: str
+    runs: list[Run]
+    test: dict[int, tuple[str, str]]  # the source and the reference of each test line, by the number of the line
+    translations: list[dict[int, str]]
+    ensemble: dict[int, str]  # translations by all runs together; empty if nobody needs them
+
+    @property
+    def parameters(self) -> int:
+        return parameters_by_part(self.runs[0].trained.model).total()
 
 
-def measure(recipe: Recipe, lines: int) -> Rung:
-    """Translate the test set with a trained rung, or the validation set if there is no test set."""
-    trained = load_model(recipe.run_folder)
-    log = read_log(recipe.run_folder)
-    last = [entry for entry in log if isinstance(entry, Train)][-1]
+@dataclass(frozen=True)
+class Ladder:
+    """What all rungs have in common: the corpus, the changed keys, the folder of the runs, the budget of a run."""
+
+    corpus: Recipe
+    changes: Mapping[str, Any]
+    out: Path
+    minutes: float  # one of the two is 0
+    flops: float
+
+    def recipe(self, rung: str, seed: int) -> Recipe:
+        """The run of a rung: OUT/NAME for seed 1, OUT/NAME-seed2 for seed 2."""
+        folder = self.out / (Path(rung).stem + (f"-seed{seed}" if seed > 1 else ""))
+        return self.placed(rung, {"train.seed": seed} if seed > 1 else {}, folder, 1.0)
+
+    def trial(self, rung: str, rate: float) -> Recipe:
+        """The run of a rung that tries a learning rate."""
+        return self.placed(rung, {"train.lr": rate}, self.out / "rates" / f"{Path(rung).stem}-{rate:g}", TRIAL)
+
+    def placed(self, rung: str, changes: Mapping[str, Any], folder: Path, share: float) -> Recipe:
+        """The recipe `rung` on the prepared data, with a share of the budget. Its run is `folder`."""
+        corpus = self.data_of(rung)
+        limits = {f"train.{limit}": 0.0 for limit in ("steps", "epochs", "tokens", "patience")}
+        limits |= {"train.minutes": share * self.minutes, "train.flops": share * self.flops}
+        folders = {"data.prepared": str(corpus.prepared_folder), "train.out": str(folder)}
+        recipe = load_recipe(find_recipe(rung), {**limits, **self.changes, **changes, **folders})
+        stated = frozenset(key for key in recipe.stated if not key.startswith("vocab."))  # they state other data
+        recipe = replace(recipe, data=corpus.data, vocab=corpus.vocab, stated=stated)
+        for key, problem in recipe.problems():  # load_recipe has checked the rung with its own data only
+            text = f"the rung {rung} does not fit the data {corpus.prepared_folder}: {key} {problem}"
+            raise NmtError(text, "use --set")
+        return recipe
+
+    def data_of(self, rung: str) -> Recipe:
+        """The corpus; in OUT/data-KIND if the rung states pieces of another kind: ByteNet reads characters."""
+        recipe = load_recipe(find_recipe(rung))
+        kind = recipe.vocab.type if "vocab.type" in recipe.stated else self.corpus.vocab.type
+        if kind == self.corpus.vocab.type:
+            return self.corpus
+        data = replace(self.corpus.data, prepared=self.out / f"data-{kind}")
+        return replace(self.corpus, data=data, vocab=replace(self.corpus.vocab, type=kind))
+
+
+def next_rate(losses: Mapping[float, float]) -> float:
+    """The next learning rate to try, after those with known validation losses; 0 if the lowest loss is not at an end.
+
+    The first rates are FIRST_RATES. Then twice or half the best rate, as long as the best rate is the largest or the
+    smallest that was tried.
+    """
+    for rate in FIRST_RATES:
+        if rate not in losses:
+            return rate
+    best = min(losses, key=losses.__getitem__)
+    beyond = 2 * best if best == max(losses) else best / 2 if best == min(losses) else 0.0
+    return beyond if LEAST_RATE <= beyond <= MOST_RATE else 0.0
+
+
+def validation_loss(run: Path) -> float:
+    """The lowest validation loss of a run; infinite if the run has none."""
+    losses = [entry.loss for entry in read_log(run) if isinstance(entry, Valid) and entry.loss is not None]
+    return min((loss for loss in losses if loss == loss), default=float("inf"))
+
+
+def measure(recipes: Sequence[Recipe], lines: int, ensemble: bool = False) -> Rung:
+    """Translate the test set with the runs of a rung, or the validation set if there is no test set."""
+    runs = []
+    for recipe in recipes:
+        log = read_log(recipe.run_folder)
+        last = [entry for entry in log if isinstance(entry, Train)][-1]
+        runs.append(Run(load_model(recipe.run_folder), last, flops_by_time(log)))
+    recipe, vocab = recipes[0], runs[0].trained.vocab
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
-    test = Validation.load(searching, trained.vocab, "test") or Validation.load(searching, trained.vocab, "valid")
+    test = Validation.load(searching, vocab, "test") or Validation.load(searching, vocab, "valid")
     if test is None:
         problem = f"{recipe.prepared_folder} has neither test nor validation lines"
         raise NmtError(problem, "prepare the data with test files")
-    translations = test.translations(trained.model, searching, Compute(torch.device("cpu"), "fp32", ""))
-    return Rung(recipe.run_folder.name, trained, last, flops_by_time(log), test, translations)
+    models, cpu = [run.trained.model for run in runs], Compute(torch.device("cpu"), "fp32", "")
+    groups = [[model] for model in models] + ([models] if ensemble else [])
+    translations = [dict(zip(test.numbers, test.translations(group, searching, cpu), strict=True)) for group in groups]
+    sources = [vocab.source.decode(ids) for ids in test.sources]
+    texts = dict(zip(test.numbers, zip(sources, test.references, strict=True), strict=True))
+    name = recipe.run_folder.name
+    return Rung(name, runs, texts, translations[: len(runs)], translations[-1] if ensemble else {})
+
+
+def score_rungs(
+    rungs: Sequence[Rung], systems: Mapping[str, Mapping[int, str]], by_length: bool = False
+) -> ScoreReport:
+    """BLEU of the translations `systems`, with intervals or by length, on the lines that all rungs can read."""
+    test = {number: texts for number, texts in rungs[0].test.items() if all(number in rung.test for rung in rungs)}
+    return score(
+        {name: [translations[number] for number in test] for name, translations in systems.items()},
+        {"reference": [reference for _, reference in test.values()]},
+        source=[source for source, _ in test.values()],
+        metrics="bleu",
+        tokenize=tokenizer_for(rungs[0].runs[0].trained.vocab.target_lang),
+        by_length=by_length,
+        confidence=not by_length,
+    )
+
+
+def scores_of(rungs: Sequence[Rung]) -> ScoreReport:
+    """BLEU of every run and of every ensemble."""
+    systems = {
+        _system(rung, seed): translations
+        for rung in rungs
+        for seed, translations in enumerate([*rung.translations, *([rung.ensemble] if rung.ensemble else [])])
+    }
+    return score_rungs(rungs, systems)
+
+
+def _system(rung: Rung, seed: int) -> str:
+    """The name of a run in a report of scores. Seeds count from 0; the number after the last seed is the ensemble."""
+    return f"{rung.name} {seed}"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the tables say about a rung or an ensemble. FLOPs and minutes are the mean of the seeds, or their sum."""
+
+    bleu: float
+    interval: str
+    parameters: int
+    flops: float
+    flops_by_time: float
+    minutes: float
+    tokens: float
+
+    def cells(self) -> list[str]:
+        return [
+            f"{self.parameters:,}",
+            f"{self.bleu:.2f}",
+            self.interval,
+            f"{self.flops:.1e}",
+            f"{self.flops_by_time:.1e}" if self.flops_by_time else "",
+            duration(60 * self.minutes),
+        ]
+
+
+OURS = ("parameters", "BLEU", "", "FLOPs\nby weight", "FLOPs\nby time", "time")  # the columns of Figures.cells
+
+
+def figures(rung: Rung, report: ScoreReport, ensemble: bool = False) -> Figures:
+    by_system = {result.system: result for result in report.scores}
+    seeds = [by_system[_system(rung, seed)] for seed in range(len(rung.runs))]
+    shown = [by_system[_system(rung, len(seeds))]] if ensemble else seeds
+    bleus = [result.score for result in shown]
+    mean = fmean(bleus)
+    interval = max(abs(bleu - mean) for bleu in bleus) if len(shown) > 1 else shown[0].interval or 0.0
+    together: Callable[[Iterable[float]], float] = sum if ensemble else fmean
+    return Figures(
+        mean,
+        f"± {interval:.1f}",
+        rung.parameters * (len(seeds) if ensemble else 1),
+        together(run.last.flops for run in rung.runs),
+        together(run.flops_by_time for run in rung.runs),
+        together(run.last.minutes for run in rung.runs),
+        together(float(run.last.tokens) for run in rung.runs),
+    )
+
+
+def notes(rungs: Sequence[Rung], report: ScoreReport) -> list[RenderableType]:
+    """What the columns mean."""
+    seeds = len(rungs[0].runs)
+    spread = "±: 95 % interval, by bootstrap of the test lines"
+    if seeds > 1:
+        spread = f"BLEU, time and FLOPs: mean of {seeds} seeds; ±: largest distance of a seed from the mean"
+    lines = (
+        "by weight: 6 for each weight and token; by time: time x matrix rate of the processors",
+        spread,
+        report.scores[0].signature,
+    )
+    return [Text(line, style="dim") for line in lines]
 
 
 def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> RenderableType:
-    """The table of all rungs, BLEU by sentence length, and the attention of one sentence for each rung."""
-    test = rungs[0].test
-    report = score(
-        {rung.name: rung.translations for rung in rungs},
-        {"reference": test.references},
-        source=[test.vocab.source.decode(ids) for ids in test.sources],
-        metrics="bleu",
-        tokenize=tokenizer_for(test.vocab.target_lang),
-        by_length=True,
-    )
-    bleu = {result.system: result.score for result in report.scores}
-    table = new_table("rung", "parameters", "BLEU", "FLOPs\nby weight", "FLOPs\nby time", "time", "tokens/s")
-    if width < 80:  # columns of the terminal
+    """The table of all rungs, their parameters by part, BLEU by sentence length, and the attention of one sentence."""
+    report = scores_of(rungs)
+    table = new_table("rung", *OURS, "tokens/s")
+    if width < 90:  # columns of the terminal
         table.padding = (0, 1, 0, 0)
     for rung in rungs:
-        table.add_row(
-            Text(rung.name),
-            f"{parameters_by_part(rung.trained.model).total():,}",
-            f"{bleu[rung.name]:.2f}",
-            f"{rung.last.flops:.1e}",
-            f"{rung.flops_by_time:.1e}" if rung.flops_by_time else "",
-            duration(60 * rung.last.minutes),
-            f"{rung.last.tokens / (60 * rung.last.minutes):,.0f}",
-        )
-    if width < 70:
+        ours = figures(rung, report)
+        table.add_row(Text(rung.name), *ours.cells(), f"{ours.tokens / (60 * ours.minutes):,.0f}")
+    if width < 80:
         table.columns.pop()
-    counts = Text("by weight: 6 for each weight and token; by time: time x matrix rate of the processors", style="dim")
-    assert report.by_length is not None
-    signature = Text(report.scores[0].signature, style="dim")
-    parts: list[RenderableType] = [table, counts, signature, "", draw_lengths(report.by_length), ""]
+    if width < 70:
+        table.columns.pop(5)
+    parts: list[RenderableType] = [table, *notes(rungs, report), "", "Parameters by part"]
     for rung in rungs:
-        weights = attention(rung.trained, sentence)
+        counts = parameters_by_part(rung.runs[0].trained.model).items()
+        parts.append(Text(f"{rung.name}: " + ", ".join(f"{name} {count:,}" for name, count in counts)))
+    by_length = score_rungs(rungs, {rung.name: rung.translations[0] for rung in rungs}, by_length=True).by_length
+    assert by_length is not None
+    parts += ["", draw_lengths(by_length), ""]
+    for rung in rungs:
+        weights = attention(rung.runs[0].trained, sentence)
         parts.append(Text.assemble((f"{rung.name}: ", "bold"), weights.target or "(empty)"))
         if "cross" not in weights.weights:
             parts.append(Text("no attention over the source to draw", style="dim"))
@@ -106,3 +288,32 @@ def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> Renderab
             parts.append(heatmap(weights.mean("cross"), weights.rows["cross"], weights.columns["cross"], width, ink))
         parts.append("")
     return Group(*parts)
+
+
+def show_table2(rungs: Sequence[Rung], width: int) -> RenderableType:
+    """The rows of the paper, and beside them our own; below them if the terminal is narrow."""
+    report = scores_of(rungs)
+    by_name = {rung.name: rung for rung in rungs}
+    paper = ("en-de\nBLEU", "en-fr\nBLEU", "en-de\nFLOPs", "en-fr\nFLOPs")
+    beside = width >= 100  # columns of the terminal
+    tables = (
+        [new_table("the paper", *paper, *OURS)]
+        if beside
+        else [new_table("the paper", *paper), new_table("here", *OURS)]
+    )
+    for row in TABLE2:
+        rung = by_name.get(row.recipe)
+        trained = rung is not None and (bool(rung.ensemble) or not row.ensemble)
+        ours = figures(rung, report, row.ensemble).cells() if rung is not None and trained else [""] * len(OURS)
+        theirs = (row.model, row.en_de, row.en_fr, row.flops_en_de, row.flops_en_fr)
+        if beside:
+            tables[0].add_row(*theirs, *ours)
+        else:
+            tables[0].add_row(*theirs)
+            tables[1].add_row(row.model, *ours)
+    for table in tables:
+        table.padding = (0, 1, 0, 0)
+    seeds = len(rungs[0].runs)
+    recipes = ", ".join(f"{row.model} = {row.recipe}" for row in TABLE2 if not row.ensemble)
+    rest = [Text(f"here: {recipes}", style="dim"), Text(f"an ensemble: {seeds} seeds", style="dim")]
+    return Group(*tables, *rest, *notes(rungs, report))

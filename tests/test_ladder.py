@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import math
 import operator
 import re
 import signal
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,13 @@ from nmt_cli.cli import app
 from nmt_cli.errors import NmtError
 from nmt_cli.files import sha256_of
 from nmt_cli.inspect.attention import attention
-from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
-from nmt_cli.recipe.load import load_recipe, shipped_recipes
+from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, next_rate, show, show_table2
+from nmt_cli.recipe.load import load_recipe, settings_of, shipped_recipes
 from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
-from nmt_cli.store.log import Start, Train, read_log
+from nmt_cli.search.contract import Request, options_of
+from nmt_cli.search.torch_engine import TorchEngine
+from nmt_cli.store.log import Start, Train, Valid, read_log
+from nmt_cli.text.vocab import load_vocab
 from nmt_cli.translate.translator import load
 
 TEXT = [
@@ -50,7 +55,7 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
     command = ("ladder", "data", "--flops", FLOPS, "--sentence", "a cat runs .", *TINY)
     result = nmt(*command)
     assert result.code == 0, result.err
-    table, lengths, *maps = result.text.split("\n\n")
+    table, parts, lengths, *maps = result.text.split("\n\n")
     rows = {line.split()[0]: line.split() for line in table.splitlines() if line.startswith("demo")}
     assert tuple(rows) == SHIPPED
     assert {"weight", "time"} <= set(table.split("demo-rnn")[0].split())
@@ -64,6 +69,9 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
     drawn = re.findall(r"^(demo\S*): .*\n(no attention)?", "\n\n".join(maps), re.M)
     assert drawn == [(name, "no attention" if name == "demo-rnn" else "") for name in SHIPPED]
     assert "rung 1 of 6, demo-rnn: The first rung" in result.err
+    parts = parts.split("demo-rnn-attention:")[1].split("demo-")[0]
+    counts = [int(count.replace(",", "")) for count in re.findall(r" (\d[\d,]*\d|\d)\b", parts)]
+    assert "attention" in parts and f"{sum(counts):,}" in rows["demo-rnn-attention"]
 
     # The same command again trains nothing.
     weights = {name: run / "model/model.safetensors" for name, run in runs.items()}
@@ -76,7 +84,7 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
 
     # The table fits a narrow terminal.
     recipes = [load_recipe(run / "recipe.toml") for run in runs.values()]
-    measured = [measure(recipe, lines=0) for recipe in recipes]
+    measured = [measure([recipe], lines=0) for recipe in recipes]
     shown = plain(show(measured, "a cat .", 60, "ascii"), 60).split("\n")
     table = [line for line in shown if re.match(r"rung |demo[\w-]* +\d", line)]
     assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
@@ -120,7 +128,8 @@ def test_an_interrupted_ladder_resumes(nmt_in, start_nmt, prepared, tmp_path):
 
 def test_every_shipped_rung_trains_on_the_data_of_the_corpus(tmp_path):
     corpus = load_recipe(shipped_recipes()["multi30k-en-de"])
-    recipes = {name: rung_recipe(name, corpus, {"model.dropout": 0.3}, tmp_path) for name in SHIPPED}
+    ladder = Ladder(corpus, {"model.dropout": 0.3}, tmp_path, minutes=1, flops=0)
+    recipes = {name: ladder.recipe(name, seed=1) for name in SHIPPED}
     families = [type(recipe.model) for recipe in recipes.values()]
     assert families == [Rnn, Rnn, Rnn, Conv, DecoderOnly, Transformer]
     for name, recipe in recipes.items():
@@ -128,6 +137,98 @@ def test_every_shipped_rung_trains_on_the_data_of_the_corpus(tmp_path):
         assert recipe.run_folder == tmp_path / name and recipe.model.dropout == 0.3
         shipped = load_recipe(shipped_recipes()[name], {"model.dropout": 0.3})
         assert recipe.model == shipped.model  # nothing but the recipe describes a rung
+
+
+# The keys in which a rung may differ from the rung below. Keys that only one of two families has are not listed.
+DIFFERENCES = {
+    "demo-rnn-attention": {"model.attention", "model.order"},  # only a model with attention has an order
+    "demo-rnn-multi-head": {"model.heads", "model.projections"},  # without projections all heads are equal
+    # Recurrent layers are wide and few, and their gradients need clipping.
+    "demo-conv": {"model.family", "model.dim", "model.encoder_layers", "model.decoder_layers", "train.clip"},
+    "demo-decoder": {"model.family"},
+    "demo": {"model.family"},
+}
+
+
+def test_neighboring_rungs_differ_in_the_named_property_and_the_rate_alone():
+    settings = {name: settings_of(load_recipe(shipped_recipes()[name])) for name in SHIPPED}
+    for below, name in pairwise(SHIPPED):
+        one, two = settings[below], settings[name]
+        different = {key for key in one.keys() & two.keys() if one[key] != two[key]}
+        assert different - {"train.lr", "train.out", "data.prepared"} == DIFFERENCES[name], name
+
+
+@pytest.mark.parametrize(
+    ("best", "tried"),
+    [
+        (4e-3, [2e-3, 4e-3, 8e-3]),
+        (2e-3, [2e-3, 4e-3, 8e-3, 1e-3]),
+        (1e-3, [2e-3, 4e-3, 8e-3, 1e-3, 5e-4]),
+        (1.6e-2, [2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2]),
+        (0, [2e-3, 4e-3, 8e-3, 1e-3, 5e-4, 2.5e-4, 1.25e-4]),  # there is a smallest rate
+        (9, [2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2]),
+    ],
+)
+def test_rates_are_tried_until_the_best_is_between_two_others(best, tried):
+    losses: dict[float, float] = {}
+    while rate := next_rate(losses):
+        losses[rate] = abs(math.log((best or 1e-9) / rate))
+    assert list(losses) == pytest.approx(tried)
+
+
+def test_seeds_and_rates_chosen_on_the_validation_set(nmt_in, prepared):
+    nmt = partial(nmt_in, prepared)
+    command = ("ladder", "data", "--rungs", "demo-rnn", "--flops", FLOPS, "--seeds", 2, "--choose-rates", "--out", "s")
+    result = nmt(*command, *TINY)
+    assert result.code == 0, result.err
+    trials = {path.name: path for path in (prepared / "s/rates").iterdir()}
+    losses = {
+        name: min(entry.loss for entry in read_log(path) if isinstance(entry, Valid)) for name, path in trials.items()
+    }
+    best = min(losses, key=losses.get).removeprefix("demo-rnn-")
+    assert f"demo-rnn: train.lr = {best} has the lowest validation loss" in result.err
+    for path in trials.values():
+        last = [entry for entry in read_log(path) if isinstance(entry, Train)][-1]
+        assert FLOPS / 4 <= last.flops < FLOPS / 2
+    for folder, seed in (("demo-rnn", 1), ("demo-rnn-seed2", 2)):
+        recipe = load_recipe(prepared / "s" / folder / "recipe.toml")
+        assert (recipe.train.seed, recipe.train.lr) == (seed, float(best))
+    assert re.search(r"^demo-rnn +\S+ +\S+ +± \S+ ", result.text, re.M) and "mean of 2 seeds" in result.text
+    # Nothing is trained again.
+    before = {path: path.stat().st_mtime_ns for path in prepared.glob("s/**/model.safetensors")}
+    assert nmt(*command, *TINY).code == 0 and len(before) > 5
+    assert before == {path: path.stat().st_mtime_ns for path in prepared.glob("s/**/model.safetensors")}
+
+
+def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
+    """ByteNet gets data of characters. An ensemble is the runs of all seeds."""
+    nmt = partial(nmt_in, prepared)
+    command = ("ladder", "data", "--table2", "--rungs", "demo-bytenet,demo-conv", "--flops", FLOPS, "--seeds", 2, *TINY)
+    result = nmt(*command, "--out", "t2")
+    assert result.code == 0, result.err
+    assert load_recipe(prepared / "t2/data-char/recipe.toml").vocab.type == "char"
+    with load(prepared / "t2/demo-bytenet") as translator:
+        assert translator.translate(["a cat ."])[0].n_best
+    assert_user_error(
+        nmt("translate", "t2/demo-bytenet", "t.en", "--align", "--format", "jsonl"), "no attention to align"
+    )
+    recipes = [load_recipe(prepared / "t2" / name / "recipe.toml") for name in ("demo-conv", "demo-conv-seed2")]
+    measured = measure(recipes, lines=0, ensemble=True)
+    engine = TorchEngine([recipe.run_folder / "model" for recipe in recipes], "cpu")
+    vocab = load_vocab(recipes[0].run_folder / "vocab")
+    requests = [Request(tuple(vocab.source.encode(source)), number=n) for n, (source, _) in enumerate(TEXT)]
+    expected = [best[0].ids for best in engine.translate(requests, options_of(recipes[0]))]
+    assert [measured.ensemble[n] for n in range(3)] == [vocab.target.decode(list(ids)) for ids in expected]
+    for text in (result.text, plain(show_table2([measured], 80), 80)):
+        lines = text.splitlines()
+        for row in TABLE2:  # every row of the paper, trained here or not
+            found = [line.split() for line in lines if line.startswith(f"{row.model} ")]
+            assert found[0][len(row.model.split())] in (row.en_de, row.en_fr)
+        single, ensemble = (
+            int(re.findall(rf"^{model} .*?(\d+,\d+)", text, re.M)[0].replace(",", ""))
+            for model in ("ConvS2S", "ConvS2S, ensemble")
+        )
+        assert ensemble == 2 * single
 
 
 @pytest.mark.parametrize(
@@ -140,6 +241,9 @@ def test_every_shipped_rung_trains_on_the_data_of_the_corpus(tmp_path):
         (["--sentence", " "], "--sentence is empty"),
         (["--out", "data"], "must be separate folders"),
         (["--set", "model.ff=8"], "model.ff"),
+        (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed exclude each other"),
+        (["--choose-rates", "--set", "train.lr=1e-3"], "--choose-rates and --set train.lr exclude each other"),
+        (["--table2", "--rungs", "demo-rnn"], "demo-rnn is no row of --table2"),
     ],
 )
 def test_mistakes_are_refused(tmp_path, monkeypatch, options, message):
@@ -152,7 +256,7 @@ def test_mistakes_are_refused(tmp_path, monkeypatch, options, message):
 def test_a_rung_that_does_not_fit_the_data(tmp_path):
     corpus = load_recipe(None, {"vocab.joint": False, "model.tie": "none"})
     with pytest.raises(NmtError, match=r"the rung demo-conv does not fit the data .*: model\.tie"):
-        rung_recipe("demo-conv", corpus, {}, tmp_path)
+        Ladder(corpus, {}, tmp_path, minutes=1, flops=0).recipe("demo-conv", seed=1)
 
 
 def test_docs_name_code_that_exists():

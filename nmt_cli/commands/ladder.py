@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +23,24 @@ def ladder(
             metavar="RECIPES", help="Recipes to train, separated by commas. Default: the six rungs of docs/ladder.md."
         ),
     ] = "",
+    table2: Annotated[
+        bool, Option("--table2", help='Train the rows of Table 2 of "Attention is all you need", and show both.')
+    ] = False,
     out: Annotated[
         Path, Option("--out", "-o", metavar="FOLDER", help="Folder for the runs, one for each rung.")
     ] = Path("ladder"),
     minutes: Annotated[float | None, Option(min=0, metavar="M", help="Training time of each rung. Default: 1.")] = None,
     flops: Annotated[float | None, Option(min=0, metavar="N", help="FLOPs of each rung, instead of --minutes.")] = None,
+    seeds: Annotated[
+        int,
+        Option(min=1, max=100, metavar="N", help="Train each rung this many times. --table2 has ensembles of them."),
+    ] = 1,
+    choose_rates: Annotated[
+        bool,
+        Option(
+            "--choose-rates", help="First find the learning rate of each rung, in trials of a quarter of the budget."
+        ),
+    ] = False,
     lines: Annotated[int, Option(min=0, metavar="N", help="Translate this many test lines. 0: all.")] = 0,
     sentence: Annotated[
         str, Option(metavar="TEXT", help="Draw the attention of this sentence.")
@@ -43,47 +57,80 @@ def ladder(
 
     \b
     nmt demo && nmt prepare demo && nmt ladder
-    nmt ladder data/en-de --minutes 10 --set model.dropout=0.3
+    nmt ladder demo --minutes 2 --seeds 3 --choose-rates
+    nmt ladder data/en-de --table2 --minutes 10 --set model.dropout=0.3
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
     """
-    from nmt_cli.ladder import SHIPPED, measure, rung_recipe, show
+    from nmt_cli.data.prepare import prepare
+    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, next_rate, show, show_table2, validation_loss
     from nmt_cli.recipe.help import comments
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
+    from nmt_cli.recipe.schema import Recipe
     from nmt_cli.terminal.console import messages, output, say, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
     from nmt_cli.training.screen import TrainingScreen
     from nmt_cli.training.session import train
 
+    # 1. The settings of all runs. Every mistake is found here, before anything is trained.
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
     if is_blank(sentence):
         raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
-    names = [name.strip() for name in rungs.split(",") if name.strip()] or list(SHIPPED)
+    rows = tuple(dict.fromkeys(row.recipe for row in TABLE2))
+    names = [name.strip() for name in rungs.split(",") if name.strip()] or list(rows if table2 else SHIPPED)
+    if table2 and (unknown := [name for name in names if name not in rows]):
+        raise NmtError(f"{unknown[0]} is no row of --table2", f"its rows are {', '.join(rows)}")
     changes = parse_overrides(overrides or [])
+    for key, option in (("train.seed", "--seeds" * (seeds > 1)), ("train.lr", "--choose-rates" * choose_rates)):
+        if option and key in changes:
+            raise NmtError(f"{option} and --set {key} exclude each other", "leave one of them out")
     of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
     of_rungs = {key: value for key, value in changes.items() if key not in of_data}
-    budget = {f"train.{limit}": 0.0 for limit in ("steps", "epochs", "tokens", "patience")}
-    budget |= {"train.minutes": minutes or 0.0, "train.flops": flops or 0.0}
-    corpus = load_recipe(find_recipe(data), of_data)
-    recipes = [rung_recipe(name, corpus, {**budget, **of_rungs}, out) for name in names]
-    folders = [recipe.run_folder for recipe in recipes]
+    runs = Ladder(load_recipe(find_recipe(data), of_data), of_rungs, out, minutes or 0.0, flops or 0.0)
+    recipes = [[runs.recipe(name, seed) for seed in range(1, seeds + 1)] for name in names]
+    folders = [recipe.run_folder for seeded in recipes for recipe in seeded]
     if twice := [folder for folder in folders if folders.count(folder) > 1]:
         raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
 
-    for number, (name, recipe) in enumerate(zip(names, recipes, strict=True), 1):
-        heading = f"\nrung {number} of {len(names)}, {recipe.name}: {comments(find_recipe(name))[0]}"
+    # 2. Training. A finished run is not trained again.
+    def train_run(recipe: Recipe, heading: str) -> None:
         messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal itself would wrap inside words
         with TrainingScreen(recipe, summarize=False) as screen:
             result = train(recipe, force=force, watch=screen.watch)
         if result.signal:
             raise typer.Exit(128 + result.signal)
+
+    for number, (name, seeded) in enumerate(zip(names, recipes, strict=True), 1):
+        heading = f"\nrung {number} of {len(names)}, {seeded[0].name}: {comments(find_recipe(name))[0]}"
+        own = runs.data_of(name)
+        if own is not runs.corpus and not own.is_prepared:
+            with stages() as progress:
+                prepare(own, show=progress)
+        if choose_rates:
+            losses: dict[float, float] = {}
+            while rate := next_rate(losses):
+                trial = runs.trial(name, rate)
+                train_run(trial, f"{heading}\ntrial of train.lr = {rate:g}")
+                losses[rate] = validation_loss(trial.run_folder)
+            best = min(losses, key=losses.__getitem__)
+            tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
+            say(f"\n{seeded[0].name}: train.lr = {best:g} has the lowest validation loss: {tried}")
+            seeded[:] = [replace(recipe, train=replace(recipe.train, lr=best)) for recipe in seeded]
+        for seed, recipe in enumerate(seeded, 1):
+            train_run(recipe, heading + f" Seed {seed} of {seeds}." * (seeds > 1))
+
+    # 3. The comparison.
+    in_ensembles = {row.recipe for row in TABLE2 if row.ensemble} if table2 and seeds > 1 else set()
     measured = []
     with stages() as progress:
-        for number, recipe in enumerate(recipes):
-            progress("translating", number, len(recipes))
-            measured.append(measure(recipe, lines))
+        for number, (name, seeded) in enumerate(zip(names, recipes, strict=True)):
+            progress("translating", number, len(names))
+            measured.append(measure(seeded, lines, name in in_ensembles))
     console = output()
-    console.print(show(measured, sentence, console.width, ink_of(console, ascii_only)))
+    if table2:
+        console.print(show_table2(measured, console.width))
+    else:
+        console.print(show(measured, sentence, console.width, ink_of(console, ascii_only)))
     say(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,6 +34,7 @@ class Validation:
     """The validation lines, longest first: a batch has lines of similar length, and the largest batch comes first."""
 
     vocab: Vocab
+    numbers: list[int]  # of the lines in the file, from 0
     sources: list[list[int]]
     targets: list[list[int]]
     references: list[str]
@@ -56,16 +57,18 @@ class Validation:
         if not fitting:
             return None
         sources, targets = ([ids.tolist() for ids in side.rows(fitting)] for side in sides)
-        return Validation(vocab, sources, targets, [references[n] for n in fitting], len(order) - len(fitting))
+        texts = [references[n] for n in fitting]
+        return Validation(vocab, fitting, sources, targets, texts, len(order) - len(fitting))
 
     def measure(
         self, model: Seq2Seq, recipe: Recipe, compute: Compute, world: distributed.World
     ) -> tuple[float, Scores] | None:
         """The mean nll of a target token and the scores of the translations, in the leader; None in the others."""
         lines = slice(world.rank, None, world.size)
-        part = Validation(self.vocab, self.sources[lines], self.targets[lines], self.references[lines])
+        parts_of = (self.numbers[lines], self.sources[lines], self.targets[lines], self.references[lines])
+        part = Validation(self.vocab, *parts_of)
         nll, tokens = part.loss(model, recipe, compute)
-        parts = distributed.gather((nll, tokens, part.translations(model, recipe, compute)), world)
+        parts = distributed.gather((nll, tokens, part.translations([model], recipe, compute)), world)
         if not world.leader:
             return None
         hypotheses = [""] * len(self.sources)
@@ -91,13 +94,14 @@ class Validation:
                 total, count = total + nll, count + tokens
         return total, count
 
-    def translations(self, model: Seq2Seq, recipe: Recipe, compute: Compute) -> list[str]:
+    def translations(self, models: Sequence[Seq2Seq], recipe: Recipe, compute: Compute) -> list[str]:
+        """The translations of one model, or of an ensemble."""
         options = options_of(recipe, recipe.train.valid_beam)
 
         def translated(rows: slice) -> list[str]:
             src = torch.from_numpy(pad(self.sources[rows])).to(compute.device)
             with compute.autocast():
-                hypotheses = search([model], src, options, [self.vocab.target_prefix] * len(src))
+                hypotheses = search(models, src, options, [self.vocab.target_prefix] * len(src))
             return self.vocab.decode_target([list(nbest[0].ids) for nbest in hypotheses])
 
         parts = (part for rows in self.slices(options.beam) for part in in_parts(translated, rows))

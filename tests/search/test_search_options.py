@@ -84,6 +84,8 @@ def test_validation_never_writes_the_unknown_piece():
         written.extend(sequences)
         return [""] * len(sequences)
 
-    validation = Validation(SimpleNamespace(decode_target=decode_target), [[4, 5, 6], [5]], [[4], [5]], ["", ""])
-    validation.translations(model, Recipe(), Compute(torch.device("cpu"), "fp32", ""))
+    validation = Validation(
+        SimpleNamespace(decode_target=decode_target), [0, 1], [[4, 5, 6], [5]], [[4], [5]], ["", ""]
+    )
+    validation.translations([model], Recipe(), Compute(torch.device("cpu"), "fp32", ""))
     assert len(written) == 2 and all(written) and not any(UNK in ids for ids in written)
