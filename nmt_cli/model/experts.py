@@ -17,16 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
 
 class Experts(nn.Module):
-    def __init__(self, dim: int, count: int, top: int, balance: float, make_expert: Callable[[], nn.Module]) -> None:
+    def __init__(self, config: recipe.Transformer | recipe.Rnn, make_expert: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.top, self.balance = top, balance
-        self.experts = nn.ModuleList(make_expert() for _ in range(count))
-        self.gate = nn.Parameter(torch.empty(count, dim))
-        self.noise = nn.Parameter(torch.empty(count, dim))
+        self.top, self.balance = config.experts_top, config.experts_balance
+        self.experts = nn.ModuleList(make_expert() for _ in range(config.experts))
+        self.gate = nn.Parameter(torch.empty(config.experts, config.dim))
+        self.noise = nn.Parameter(torch.empty(config.experts, config.dim))
         self.routes: list[tuple[Tensor, Tensor]] = []  # of a training pass: g and the load of each call, (B,T,n)
         self.initialize()
 

@@ -22,6 +22,9 @@ model.order = "bottom" (Deep-Att and GNMT), with h^i_t for layer i of L:
                                                         set; with model.context_to_all = true also c_t
     p(y_t) = softmax(E h^L_t)
 
+With model.experts, a mixture of experts f stands before the highest layer of the encoder and before that of the decoder
+(Shazeer et al. 2017, appendix E): x + f(x) is the input of that layer.
+
 If h_t depends on neither a_{t-1} nor c_t, the recurrence computes the whole target in one call. With "bottom", this
 holds for all layers but the lowest.
 """
@@ -30,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,7 +44,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.device import on_cpu
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
+from nmt_cli.model.experts import Experts
 from nmt_cli.model.rnn_scores import SourceAttention
+from nmt_cli.model.transformer import FeedForward
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
@@ -146,6 +152,9 @@ class Rnn(EmbeddingSeq2Seq):
         self.decoder = nn.ModuleList(
             cell(higher_width if i else input_width, dim, batch_first=True) for i in range(config.decoder_layers)
         )
+        network = partial(FeedForward, dim, config.experts_ff, "relu", 0.0)
+        self.encoder_experts = Experts(config, network) if config.experts else None
+        self.decoder_experts = Experts(config, network) if config.experts else None
         self.attention = SourceAttention(config) if config.attention != "none" else None
         has_readout = self.attention is not None and not attends_at_bottom
         self.readout = nn.Linear((2 + self.attends_before) * dim, dim, bias=False) if has_readout else None
@@ -185,6 +194,7 @@ class Rnn(EmbeddingSeq2Seq):
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the last state (B,D), the mean of the states (B,D), and the tensors of SourceAttention.read."""
+        self.forget_routes()
         mask = src != PAD
         x = self.embed(src, self.source_table, None, keep)
         read = read_packed if on_cpu(src) else read_padded
@@ -193,6 +203,8 @@ class Rnn(EmbeddingSeq2Seq):
         for column in range(self.columns):
             y = x
             for i in range(depth):
+                if self.encoder_experts is not None and i + 1 == depth:
+                    y = y + self.encoder_experts(y)
                 layer, inputs = self.encoder[column * depth + i], y
                 assert isinstance(layer, nn.RNNBase)
                 if self.columns == 2 and (i + column) % 2:  # odd layers of one column, even layers of the other
@@ -299,6 +311,8 @@ class Rnn(EmbeddingSeq2Seq):
         for i in layers:
             layer, first = self.decoder[i], cells[i]
             assert isinstance(layer, nn.RNNBase)
+            if self.decoder_experts is not None and i + 1 == len(self.decoder):
+                x = x + self.decoder_experts(x)
             inputs = torch.cat([x, context], 2) if i and self.context_to_all and context is not None else x
             if x.size(1) > 1:
                 first = [part.contiguous()[None] for part in first]

@@ -115,12 +115,12 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, config: recipe.Transformer | recipe.DecoderOnly) -> None:
+    def __init__(self, dim: int, inner: int, activation: str, dropout_rate: float) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.dim, config.ff)
-        self.outer = nn.Linear(config.ff, config.dim)
-        self.activation = ACTIVATIONS[config.activation]
-        self.dropout_rate = config.ff_dropout
+        self.inner = nn.Linear(dim, inner)
+        self.outer = nn.Linear(inner, dim)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout_rate = dropout_rate
 
     def forward(self, x: Tensor) -> Tensor:
         # x becomes one matrix, so that the result of `inner` is not a view and ReLU can overwrite it. Autograd would
@@ -131,10 +131,8 @@ class FeedForward(nn.Module):
 
 def feed_forward(config: recipe.Transformer | recipe.DecoderOnly) -> nn.Module:
     """One feed-forward network, or model.experts of them."""
-    if isinstance(config, recipe.Transformer) and config.experts:
-        size = (config.dim, config.experts, config.experts_top)
-        return Experts(*size, config.experts_balance, lambda: FeedForward(config))
-    return FeedForward(config)
+    network = partial(FeedForward, config.dim, config.ff, config.activation, config.ff_dropout)
+    return Experts(config, network) if isinstance(config, recipe.Transformer) and config.experts else network()
 
 
 class EncoderLayer(nn.Module):

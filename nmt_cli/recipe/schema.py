@@ -239,6 +239,12 @@ class Rnn:
     hard: Annotated[bool, "attend only to the position with the largest weight (straight-through gradient)"] = False
     tie: Tie = "all"
     dropout: Annotated[Share, "dropout on embeddings, between layers and before the output"] = 0.1
+    experts: Annotated[
+        ExpertCount, "feed-forward networks before the highest layer of each side; a token uses experts_top. 0: none"
+    ] = 0
+    experts_ff: Annotated[Inner, "inner width of an expert"] = 1024
+    experts_top: ExpertsTop = 2
+    experts_balance: ExpertsBalance = 0.01
 
     max_positions: ClassVar[int] = 0  # not a key: a recurrent model reads sentences of any length
     learned_positions: ClassVar[int] = 0
@@ -254,6 +260,11 @@ class Rnn:
             yield "dim", f'must be a multiple of 4 with skip = "fast_forward", not {self.dim}'
         if self.skip == "residual" and max(self.encoder_layers, self.decoder_layers) < 3:
             yield "skip", "residual connections begin at the third layer; set encoder_layers or decoder_layers to 3"
+        yield from _expert_problems(self)
+        if self.experts and min(self.encoder_layers, self.decoder_layers) < 2:
+            yield "experts", "stand between two layers; set encoder_layers and decoder_layers to 2 or more"
+        if self.experts and (self.directions == "interleaved" or self.skip == "fast_forward"):
+            yield "experts", 'have no place beside directions = "interleaved" and skip = "fast_forward"'
         if self.attention == "none":
             for key, changed in {
                 "order": self.order != "after",
@@ -377,7 +388,7 @@ def _attention_problems(model: Transformer | DecoderOnly) -> Iterator[tuple[str,
         yield "positions_join", 'needs positions, but positions = "none"'
 
 
-def _expert_problems(model: Transformer) -> Iterator[tuple[str, str]]:
+def _expert_problems(model: Transformer | Rnn) -> Iterator[tuple[str, str]]:
     if model.experts and model.experts_top >= model.experts:
         yield "experts_top", f"must be below experts = {model.experts}, not {model.experts_top}"
 

@@ -1,16 +1,17 @@
 """The mixture of experts against numpy formulas of the paper."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from support.models import SRC, TGT, VOCAB, assert_close, randomized, small_transformer
+from support.models import SRC, TGT, VOCAB, assert_close, parametrized, randomized, small_transformer
 
 from nmt_cli.model.base import training_flops
 from nmt_cli.model.build import build_model
 from nmt_cli.model.experts import Experts
-from nmt_cli.recipe.schema import Train
+from nmt_cli.recipe.schema import Rnn, Train, Transformer
 from nmt_cli.text.vocab import PAD
 from nmt_cli.training.loss import TrainingLoss
 
@@ -21,7 +22,8 @@ IDS = torch.tensor([[5, 6, 7, 3], [5, 3, PAD, PAD], [4, 4, 3, PAD]])
 @pytest.fixture
 def experts():
     torch.manual_seed(4)
-    mixture = Experts(DIM, COUNT, TOP, BALANCE, lambda: torch.nn.Linear(DIM, DIM))
+    config = Transformer(dim=DIM, experts=COUNT, experts_top=TOP, experts_balance=BALANCE)
+    mixture = Experts(config, lambda: torch.nn.Linear(DIM, DIM))
     for parameter in (mixture.gate, mixture.noise):
         torch.nn.init.normal_(parameter, std=0.5)
     return mixture
@@ -96,35 +98,58 @@ def test_balance_losses_spread_the_tokens(experts):
     assert most_used[0] > 0.9 and most_used[-1] < 0.6  # TOP / COUNT is 0.4
 
 
-def loss_of(balance: float) -> TrainingLoss:
+MODELS = {
+    "transformer": small_transformer(experts=4, dropout=0.0),
+    "rnn": Rnn(dim=16, experts=4, experts_ff=24, encoder_layers=2, decoder_layers=2, dropout=0.0),
+    "rnn step by step": Rnn(
+        dim=16, experts=4, experts_ff=24, encoder_layers=2, decoder_layers=2, dropout=0.0, order="before"
+    ),
+}
+
+
+def loss_of(config, balance: float) -> TrainingLoss:
     torch.manual_seed(3)
-    config = small_transformer(experts=4, experts_balance=balance, dropout=0.0)
-    model = build_model(config, VOCAB, VOCAB)
+    model = build_model(replace(config, experts_balance=balance), VOCAB, VOCAB)
     return TrainingLoss(model, Train(label_smoothing=0.1))
 
 
-def test_only_training_adds_the_auxiliary_loss():
+@parametrized(MODELS)
+def test_only_training_adds_the_auxiliary_loss(config):
     losses = {}
     for balance in (0.0, 0.5):
-        module = loss_of(balance)
+        module = loss_of(config, balance)
         for mode in (True, False):
             torch.manual_seed(5)
             loss, nll, count = module.train(mode)(SRC, TGT, TGT)
             losses[balance, mode] = (loss.item(), nll.item())
     assert losses[0.0, False] == losses[0.5, False]
     assert losses[0.0, True][1] == losses[0.5, True][1]  # the same noise and the same nll
-    added = (losses[0.5, True][0] - losses[0.0, True][0]) / float(count)
-    # Five layers with two terms each. At first, the gates do not depend on the token, so each term is small.
-    assert 0 < added < 0.5 * 5 * 2
+    # At first, the gates do not depend on the token, so the two terms of each mixture are small.
+    added = (losses[0.5, True][0] - losses[0.0, True][0]) / count.item()
+    assert 0 < added < 0.5 * 2 * len(module.model.mixtures())
 
 
-def test_a_failed_pass_leaves_no_routes():
-    module = loss_of(0.1).train()
+@parametrized(MODELS)
+def test_a_failed_pass_leaves_no_routes(config):
+    module = loss_of(config, 0.1).train()
     module.model.encode(SRC)
     module(SRC, TGT, TGT)[0].backward()
-    assert all(not mixture.routes for mixture in module.model.mixtures().values())
-    gate = module.model.encoder[0].feed_forward.gate.grad
-    assert gate is not None and gate.abs().sum() > 0
+    for mixture in module.model.mixtures().values():
+        assert not mixture.routes and mixture.gate.grad.abs().sum() > 0
+
+
+@parametrized(MODELS)
+def test_equal_experts_are_one_network(config):
+    """The gates of a token sum to 1."""
+    model = randomized(config)
+    for mixture in model.mixtures().values():
+        for expert in mixture.experts[1:]:
+            expert.load_state_dict(mixture.experts[0].state_dict())
+    with torch.no_grad():
+        logits = model(SRC, TGT)
+        for mixture in model.mixtures().values():
+            mixture.forward = mixture.experts[0]
+        assert_close(model(SRC, TGT), logits, 2e-5)
 
 
 def test_only_the_chosen_experts_count_as_flops():

@@ -123,6 +123,17 @@ def half_of_f(p, x, suffix=""):
     return f[: len(f) // 2]
 
 
+def mixture(config, p, x):
+    """The output of the best experts (Shazeer et al. 2017), weighted by the softmax of their scores."""
+    scores = p["gate"] @ x
+    best = np.argsort(-scores)[: config.experts_top]
+    outputs = []
+    for i in best:
+        hidden = np.maximum(p[f"experts.{i}.inner.weight"] @ x + p[f"experts.{i}.inner.bias"], 0)
+        outputs.append(p[f"experts.{i}.outer.weight"] @ hidden + p[f"experts.{i}.outer.bias"])
+    return softmax(scores[best]) @ np.array(outputs)
+
+
 def run_model(config, p, src, tgt):
     """Logits (T,V) and attention (T,H,S) of one sentence, word by word."""
     target_table = p["target_embedding.weight"]
@@ -133,6 +144,8 @@ def run_model(config, p, src, tgt):
     for column in range(2 if config.directions == "interleaved" else 1):
         states = [source_table[i] * scale for i in src]
         for layer in range(config.encoder_layers):
+            if config.experts and layer + 1 == config.encoder_layers:
+                states = [x + mixture(config, of_part(p, "encoder_experts"), x) for x in states]
             layer_parameters, outputs = of_part(p, f"encoder.{column * config.encoder_layers + layer}"), []
             for direction in encoder_directions(config, column, layer):
                 suffix = "_reverse" if "weight_hh_l0_reverse" in layer_parameters and direction < 0 else ""
@@ -172,6 +185,8 @@ def run_model(config, p, src, tgt):
             attention.append(weights)
         h = np.concatenate(x)
         for n in range(config.decoder_layers):
+            if config.experts and n + 1 == config.decoder_layers:
+                h = h + mixture(config, of_part(p, "decoder_experts"), h)
             below, layer_parameters = h, of_part(p, f"decoder.{n}")
             inputs = np.concatenate([h, context]) if n and config.context_to_all else h
             layers[n] = cell(config.cell, layer_parameters, inputs, layers[n])

@@ -96,6 +96,11 @@ FAMILY_PROBLEMS = [
     ("conv", "model.heads=8", "model.heads: unknown key"),
     ("conv", "model.kernel=4", "model.kernel: must be odd, not 4"),
     ("bytenet", "model.kernel=4", "model.kernel: must be odd, not 4"),
+    ("rnn", "model.experts=4", "model.experts: stand between two layers"),
+    (
+        *("rnn", "model.experts=4 model.encoder_layers=2 model.decoder_layers=2 model.directions=interleaved"),
+        "model.experts: have no place beside",
+    ),
     ("bytenet", "model.dim=33", "model.dim: must be even, not 33"),
     ("conv", "model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("rnn", "model.max_positions=100", "model.max_positions: unknown key"),

@@ -113,6 +113,10 @@ RNNS = {
         context_to_all=True,
     ),
     "before-heads": recipe.Rnn(attention="scaled_dot", order="before", projections=True, heads=4),
+    "rnn-experts": recipe.Rnn(attention="general", experts=3, experts_ff=8, encoder_layers=2, decoder_layers=2),
+    "rnn-experts-before": recipe.Rnn(
+        cell="gru", order="before", experts=3, experts_ff=8, encoder_layers=3, decoder_layers=2
+    ),
 }
 RNNS = {name: dataclasses.replace(config, dim=16) for name, config in RNNS.items()}
 
