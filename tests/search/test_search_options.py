@@ -85,7 +85,7 @@ def test_validation_never_writes_the_unknown_piece():
         return [""] * len(sequences)
 
     validation = Validation(
-        SimpleNamespace(decode_target=decode_target), [0, 1], [[4, 5, 6], [5]], [[4], [5]], ["", ""]
+        SimpleNamespace(decode_target=decode_target, target_prefix=()), [0, 1], [[4, 5, 6], [5]], [[4], [5]], ["", ""]
     )
     validation.translations([model], Recipe(), Compute(torch.device("cpu"), "fp32", ""))
     assert len(written) == 2 and all(written) and not any(UNK in ids for ids in written)
