@@ -52,6 +52,13 @@ def translate(
         Literal["empty", "copy"],
         _stream(help="With --at-least: write an empty line or copy the source."),
     ] = "empty",
+    generate: Annotated[
+        bool,
+        _stream(
+            "--generate",
+            help="Continue each line instead of translating it. Needs a decoder-only model with train.source_loss.",
+        ),
+    ] = False,
     score_only: Annotated[
         bool, _stream("--score-only", help="Score given translations: TSV input, or --target.")
     ] = False,
@@ -66,6 +73,16 @@ def translate(
         _search(min=1, metavar="N", help="Hypotheses kept. 1: greedy search. Default: set by the model, often 5."),
     ] = None,
     alpha: Annotated[float | None, _search(min=0, metavar="X", help="Score = sum(log p) / length^alpha.")] = None,
+    length_penalty: Annotated[
+        Literal["power", "gnmt"] | None,
+        _search(help="gnmt: ((5 + length) / 6)^alpha takes the place of length^alpha. Default: set by the model."),
+    ] = None,
+    coverage_penalty: Annotated[
+        float | None,
+        _search(
+            min=0, metavar="X", help="Penalty for source pieces that get little attention. Default: set by the model."
+        ),
+    ] = None,
     n_best: Annotated[
         int, _search(min=1, metavar="N", help="Translations of each line. More than 1 needs jsonl or tsv.")
     ] = 1,
@@ -76,8 +93,9 @@ def translate(
         ),
     ] = None,
     max_ratio: Annotated[
-        float | None, _search(min=0, metavar="X", help="Longest output = max-ratio x source pieces + 10.")
+        float | None, _search(min=0, metavar="X", help="Longest output = max-ratio x source pieces + max-extra.")
     ] = None,
+    max_extra: Annotated[int | None, _search(min=0, metavar="N", help="See --max-ratio. Default: often 10.")] = None,
     min_length: Annotated[int, _search(min=0, metavar="N", help="Fewest pieces of a translation.")] = 0,
     no_repeat_ngram: Annotated[
         int, _search(min=0, metavar="N", help="Never repeat an n-gram of this many pieces. 0: off.")

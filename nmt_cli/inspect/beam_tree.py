@@ -41,7 +41,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
 
-def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> Node:
+def grow(steps: Sequence[Step], piece: Callable[[int], str], options: SearchOptions) -> Node:
     """The tree of all hypotheses that the search ever kept. `piece` turns an id into text."""
     root = Node("<s>")
     beam = [root]
@@ -56,7 +56,7 @@ def grow(steps: Sequence[Step], piece: Callable[[int], str], alpha: float) -> No
                 node.parent.children.append(node)  # type: ignore[union-attr]
         for c in step.ended:
             ancestor: Node | None = nodes[c]
-            score = length_normalized(nodes[c].total, length, alpha)
+            score = length_normalized(nodes[c].total, length, options)
             while ancestor is not None:
                 ancestor.best = max(ancestor.best, score)
                 ancestor = ancestor.parent
@@ -70,8 +70,10 @@ def show_tree(trained: Trained, text: str, beam_size: int | None, width: int) ->
     steps, options = beam_steps(trained, text, beam_size)
     ended = sum(len(step.ended) for step in steps)
     title = f"beam search, beam size {options.beam}: {len(steps)} steps, {ended} ended hypotheses"
-    key = f"% = probability of a piece, p = of the whole hypothesis, score = log p / length^{options.alpha:g}"
-    tree = draw(grow(steps, trained.vocab.target.id_to_piece, options.alpha), width)
+    length = "((5 + length) / 6)" if options.length_penalty == "gnmt" else "length"
+    key = f"% = probability of a piece, p = of the whole hypothesis, score = log p / {length}^{options.alpha:g}"
+    key += ", without coverage penalty" if options.coverage_penalty else ""
+    tree = draw(grow(steps, trained.vocab.target.id_to_piece, options), width)
     tree.no_wrap, tree.overflow = True, "ignore"
     return Group(Text(title, style="bold"), Text(key, style="dim"), "", tree)
 

@@ -42,6 +42,10 @@ class Seq2Seq(nn.Module):
         """src (B,S) -> memory; with attention also memory["attention"] (B,L,H,S,S)."""
         raise NotImplementedError
 
+    def read_source(self, src: Tensor) -> tuple[Tensor, Tensors]:
+        """src (B,S) -> features (B,S,D) that predict the next source token, and memory. For decoder-only models."""
+        raise NotImplementedError
+
     def start(self, memory: Tensors) -> Tensors:
         """The state before the first token."""
         raise NotImplementedError

@@ -1,7 +1,8 @@
 """One causal Transformer over source and target (Liu et al. 2018, section 4.2.3).
 
-The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted. The source does
-not depend on the target, so its keys and values are computed once per sentence and form the memory.
+The sequence is the source up to its EOS, then BOS, then the target. Only target tokens are predicted, unless
+train.source_loss is set: then each source token predicts the next one, too, and `SourceWriter` can continue a text.
+The source does not depend on the target, so its keys and values are computed once per sentence and form the memory.
 Source and target both count positions from 0, so padding between them changes nothing.
 """
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model import cache
 from nmt_cli.model.attention import Attended
-from nmt_cli.model.base import Decoded, Stepped, Tensors
+from nmt_cli.model.base import Decoded, Seq2Seq, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
 from nmt_cli.model.transformer import POSITIONS, EncoderLayer, NoPositions, initialize, padding_mask
 from nmt_cli.recipe import schema as recipe
@@ -87,20 +88,30 @@ class DecoderOnly(EmbeddingSeq2Seq):
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the keys and values of each layer (B,S,2D), and the padding mask (B,1,1,S) if there is one."""
+        return self.read(src, attention, keep)[1]
+
+    def read_source(self, src: Tensor) -> tuple[Tensor, Tensors]:
+        x, memory = self.read(src, whole=True)
+        return self.norm(x), memory
+
+    def read(
+        self, src: Tensor, attention: bool = False, keep: Tensor | None = None, whole: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """The output of the last layer if `whole` is true (B,S,D), and memory."""
         mask = padding_mask(src)
         memory: Tensors = {} if mask is None else {"mask": mask}
         x = self.embed(src, self.source_table, self.source_positions, keep)
         weights: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            if i + 1 < len(self.layers) or attention:
+            if i + 1 < len(self.layers) or attention or whole:
                 x, memory[f"keys_values{i}"], layer_weights = layer.read(x, attention)
                 weights += [] if layer_weights is None else [layer_weights]
             else:  # the target needs nothing else of the source from the last layer
                 memory[f"keys_values{i}"] = layer.keys_values(x)
         if attention:
             memory["attention"] = torch.stack(weights, 1)
-        return memory
+        return x, memory
 
     move = staticmethod(cache.move)
 
@@ -110,11 +121,14 @@ class DecoderOnly(EmbeddingSeq2Seq):
         return cache.start(source, memory["mask"][:, 0, 0] if "mask" in memory else None)
 
     def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
-        position, length = int(state["position"][0]), memory["keys_values0"].size(1)
-        state = cache.make_room(state, len(prev), fixed=length)
+        x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=int(state["position"][0]))
+        return self.continued(x, memory["keys_values0"].size(1), state, attention)
+
+    def continued(self, x: Tensor, length: int, state: Tensors, attention: bool = False) -> Stepped:
+        """`step` from the embedding x (B*K,1,D) of a token on. `length` is S."""
+        state = cache.make_room(state, len(x), fixed=length)
         past, seen = state["cache"], state["seen"]
         visible = seen.view(len(past), 1, -1, seen.size(1))
-        x = self.embed(prev[:, None], self.target_embedding, self.target_positions, start=position)
         cross: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
@@ -137,3 +151,39 @@ class DecoderOnly(EmbeddingSeq2Seq):
             return self.norm(x), None
         cross, decoder = torch.stack(weights, 1).split([memory["keys_values0"].size(1), tgt_in.size(1)], -1)
         return self.norm(x), {"cross": cross, "decoder": decoder}
+
+
+class SourceWriter(Seq2Seq):
+    """A decoder-only model as a language model: it continues a text of the source language (train.source_loss).
+
+    The text is the target of this model, and there is no source. A search must force the first token, because the
+    source side of a decoder-only model has no BOS to predict it from.
+    """
+
+    def __init__(self, model: DecoderOnly) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.eval()
+
+    @property
+    def output_weight(self) -> Tensor:
+        return self.model.output_weight
+
+    def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
+        return {"none": src.new_zeros(len(src), 0)}
+
+    move = staticmethod(cache.move)
+
+    def start(self, memory: Tensors) -> Tensors:
+        weight = self.output_weight
+        return cache.start(weight.new_zeros(len(memory["none"]), len(self.model.layers), 0, 2 * weight.size(1)))
+
+    def step(self, prev: Tensor, memory: Tensors, state: Tensors, attention: bool = False) -> Stepped:
+        """BOS is not read: the first step gives all tokens the same probability."""
+        position = int(state["position"][0]) - 1
+        if position < 0:
+            logits = self.output_weight.new_zeros(len(prev), len(self.output_weight))
+            return logits, {} if attention else None, {**state, "position": state["position"] + 1}
+        x = self.model.embed(prev[:, None], self.model.source_table, self.model.source_positions, start=position)
+        logits, _, state = self.model.continued(x, 0, state)
+        return logits, {} if attention else None, state

@@ -482,6 +482,14 @@ class Train:
     ] = "none"
     consistency_weight: Annotated[Amount, "weight of the consistency loss"] = 3.0
     cutoff: Annotated[Share, "with simcut: share of input tokens set to zero in the second pass"] = 0.05
+    reward: Annotated[
+        Literal["none", "gleu"], "maximize the expected GLEU of samples of the model (Wu et al. 2016); for fine-tuning"
+    ] = "none"
+    reward_samples: Annotated[int, "with reward: samples drawn for each sentence", Range(low=2, high=1000)] = 5
+    likelihood_weight: Annotated[Amount, "with reward: weight of the usual loss beside the reward"] = 0.017
+    source_loss: Annotated[
+        Amount, "with family = decoder: weight of the loss on the source, as a language model. 0: off"
+    ] = 0.0
     subword_sampling: Annotated[Share, "rate of BPE-dropout, or alpha of unigram sampling. 0: off"] = 0.0
     augment: Augment = field(default_factory=Augment)
 
@@ -513,6 +521,9 @@ class Train:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         yield from ((f"augment.{key}", text) for key, text in self.augment.problems())
+        for key, used in {"reward": self.reward != "none", "source_loss": self.source_loss}.items():
+            if used and self.consistency != "none":
+                yield key, f'cannot be combined with consistency = "{self.consistency}"'
         if self.auto:  # nmt train completes the settings, and checks them then
             return
         if self.schedule != "inverse_sqrt" and not self.lr:
@@ -532,7 +543,19 @@ class Translate:
 
     beam: Annotated[Beam, "beam size: number of hypotheses in the search. 1: greedy"] = 5
     alpha: Annotated[Amount, "length penalty: score = sum(log p) / length^alpha"] = 1.0
-    max_ratio: Annotated[float, "longest output: max_ratio times the source pieces, plus 10", Range(low=0.1)] = 2.0
+    length_penalty: Annotated[
+        Literal["power", "gnmt"],
+        "what the score is divided by: length^alpha, or ((5 + length) / 6)^alpha (Wu et al. 2016)",
+    ] = "power"
+    coverage_penalty: Annotated[
+        float,
+        "beta of the coverage penalty, which is added to the score (Wu et al. 2016). 0: off",
+        Range(low=0, high=10),
+    ] = 0.0
+    max_ratio: Annotated[float, "longest output: max_ratio times the source pieces, plus max_extra", Range(low=0.1)] = (
+        2.0
+    )
+    max_extra: Annotated[Whole, "pieces of the longest output that do not depend on the source"] = 10
 
 
 @dataclass(frozen=True)
@@ -555,6 +578,12 @@ class Recipe:
                 "train.subword_sampling",
                 f'needs pieces to cut in other ways; vocab.type = "{self.vocab.type}" has none',
             )
+        if self.train.source_loss and self.model.family != "decoder":
+            yield "train.source_loss", f'needs model.family = "decoder", not "{self.model.family}"'
+        elif self.train.source_loss and not self.vocab.joint:
+            yield "train.source_loss", "needs vocab.joint = true: the model writes both languages"
+        if self.translate.coverage_penalty and not self.model.attends:
+            yield "translate.coverage_penalty", "needs a model with attention"
         positions, most = self.model.max_positions, self.data.clean.max_tokens
         if 0 < positions <= most:
             yield "model.max_positions", f"must be above data.clean.max_tokens = {most}, not {positions}"

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.model.base import Seq2Seq, Tensors, forbid_pad_and_bos, select
-from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
+from nmt_cli.search.contract import Hypothesis, SearchOptions, coverage_penalty, length_limit, length_normalized
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 IMPOSSIBLE = float("-inf")  # log p of a token that may not be written
@@ -34,6 +34,7 @@ COLUMN = 64  # the length of a column in fast_topk
 class _Sentence:
     """The state of one sentence's search that stays on the host."""
 
+    source: int  # pieces of the source, without EOS
     limit: int  # L
     prefix: Sequence[int]
     draws: list[list[float]]  # (L,K) numbers above 0 and up to 1, for sampling; empty otherwise
@@ -56,8 +57,9 @@ class _Sentence:
         if not math.isinf(options.patience) and len(self.ended) >= options.ended_to_stop(options.patience):
             return True
         score_to_beat = sorted(hypothesis.score for hypothesis in self.ended)[-options.n_best]
-        # Each further token lowers log p, so no score can be higher than the present log p at the maximum length.
-        return length_normalized(best_open, self.limit, options.alpha) <= score_to_beat
+        # Each further token lowers log p, so no score can be higher than the present log p at the maximum length. A
+        # coverage penalty is 0 or less.
+        return length_normalized(best_open, self.limit, options) <= score_to_beat
 
     def n_best(self, options: SearchOptions) -> list[Hypothesis]:
         best = sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
@@ -138,7 +140,7 @@ def search(
         kept, totals = _keep(candidates.totals.masked_fill(ends, IMPOSSIBLE), options.width)
         ended = ends[:, : options.width] & (candidates.totals[:, : options.width] > IMPOSSIBLE)
         best_open, ended_places = _to_host(totals, ended)
-        _collect(ended_places, extended, candidates.totals, active, options.alpha)
+        _collect(ended_places, extended, candidates.totals, active, options)
         if watch is not None:
             # The batch has one sentence, so the place of a candidate is its number.
             columns = [column[0].tolist() for column in (*candidates, kept)]
@@ -176,7 +178,7 @@ def _sentences(
             # Each sample has its own generator, so its numbers do not depend on the batch, the device or other samples.
             generators = [random.Random(f"{options.seed} {number} {sample}") for sample in range(options.n_best)]
             draws = [[1 - generator.random() for generator in generators] for _ in range(limit)]
-        sentences.append(_Sentence(limit, prefix, draws))
+        sentences.append(_Sentence(length, limit, prefix, draws))
     return sentences
 
 
@@ -185,8 +187,9 @@ def _step(
 ) -> tuple[Tensor, Tensor | None]:
     """log p (R,V) of all models together, and cross-attention (R,S) or None. `states` is updated in place."""
     logps, crosses, penalty = [], [], options.repetition_penalty
+    needs_attention = options.attention or options.coverage_penalty > 0
     for i, model in enumerate(models):
-        logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], options.attention)
+        logits, weights, states[i] = model.step(ids[:, -1], memories[i], states[i], needs_attention)
         logits = forbid_pad_and_bos(logits.float())
         # The penalty divides the positive logits of tokens already written and multiplies the negative ones.
         if penalty != 1:
@@ -308,7 +311,7 @@ def _to_host(totals: Tensor, ended: Tensor) -> tuple[list[float], list[tuple[int
 
 
 def _collect(
-    ended: list[tuple[int, int]], extended: Tensors, totals: Tensor, active: list[_Sentence], alpha: float
+    ended: list[tuple[int, int]], extended: Tensors, totals: Tensor, active: list[_Sentence], options: SearchOptions
 ) -> None:
     """Add each candidate (b, c) of `ended` to the ended hypotheses of sentence active[b]."""
     if not ended:
@@ -318,6 +321,8 @@ def _collect(
     columns = chosen["ids"].tolist(), chosen["logprobs"].tolist(), totals.flatten()[places].tolist()
     attention = chosen["attention"].cpu().numpy() if "attention" in chosen else [None] * len(ended)
     for (b, _), ids, logprobs, total, weights in zip(ended, *columns, attention, strict=True):
-        score = length_normalized(total, len(logprobs), alpha)
-        finished = len(logprobs) < active[b].limit
-        active[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, weights))
+        score = length_normalized(total, len(logprobs), options)
+        if weights is not None and options.coverage_penalty:
+            score += coverage_penalty(weights, active[b].source, options.coverage_penalty)
+        finished, shown = len(logprobs) < active[b].limit, weights if options.attention else None
+        active[b].ended.append(Hypothesis(tuple(ids[1:-1]), score, total, tuple(logprobs), finished, shown))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import MOST_BEAM, Recipe
 from nmt_cli.text.vocab import EOS, UNK, Vocab
+
+Pair = tuple[Sequence[int], Sequence[int]]  # ids of a source and of its target
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,9 @@ class SearchOptions:
 
     beam: int = 5  # hypotheses kept for each sentence
     n_best: int = 1  # hypotheses returned for each sentence; with `sample`, samples drawn
-    alpha: float = 1.0  # score = sum(log p) / length^alpha; both count EOS
+    alpha: float = 1.0  # score = sum(log p) / length^alpha + coverage penalty; sum and length count EOS
+    length_penalty: Literal["power", "gnmt"] = "power"  # gnmt: ((5 + length) / 6)^alpha takes the place of length^alpha
+    coverage_penalty: float = 0.0  # beta of `coverage_penalty`
     # Stop when patience * beam hypotheses have ended (Kasai et al. 2022). inf: stop when no open one can win.
     patience: float = math.inf
     max_ratio: float = 2.0  # longest output = max_ratio * source pieces + max_extra, EOS included
@@ -37,6 +41,7 @@ class SearchOptions:
     top_p: float = 1.0  # sample among the fewest tokens whose probabilities reach this sum (Holtzman et al. 2019)
     seed: int = 1  # for sampling
     attention: bool = False  # also return cross-attention, which costs time
+    generate: bool = False  # continue the prefix as a text of the source language; only decoder-only models can
 
     def __post_init__(self) -> None:
         checks = [
@@ -44,6 +49,8 @@ class SearchOptions:
             ("n_best", f"from 1 to {MOST_BEAM}", 1 <= self.n_best <= MOST_BEAM),
             ("n_best", f"at most beam = {self.beam}", self.sample or self.n_best <= self.beam),
             ("alpha", "from 0 to 10", 0 <= self.alpha <= 10),
+            ("length_penalty", "power or gnmt", self.length_penalty in ("power", "gnmt")),
+            ("coverage_penalty", "from 0 to 10", 0 <= self.coverage_penalty <= 10),
             ("patience", "above 0 and at most 1000", 0 < self.patience <= 1000 or self.patience == math.inf),
             ("max_ratio", "from 0 to 1000", 0 <= self.max_ratio <= 1000),
             ("forbidden", "without the end mark", EOS not in self.forbidden),
@@ -73,16 +80,24 @@ def options_of(recipe: Recipe, beam: int | None = None) -> SearchOptions:
     return SearchOptions(
         beam=settings.beam if beam is None else beam,
         alpha=settings.alpha,
+        length_penalty=settings.length_penalty,
+        coverage_penalty=settings.coverage_penalty,
         max_ratio=settings.max_ratio,
+        max_extra=settings.max_extra,
         max_length=recipe.model.max_positions,
         forbidden=(UNK,),  # a translation must not contain the unknown piece
     )
 
 
+def sampling_options(samples: int, longest: int, seed: int) -> SearchOptions:
+    """Options that draw samples of at most `longest` pieces, EOS included, from the model as it is."""
+    return SearchOptions(sample=True, n_best=samples, max_ratio=0.0, max_extra=longest, seed=seed)
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     ids: tuple[int, ...]  # without EOS
-    score: float  # logprob / length^alpha
+    score: float  # logprob / length^alpha, plus the coverage penalty
     logprob: float  # the sum of token_logprobs
     # One for each id and one for EOS. The CTranslate2 engine leaves them empty unless Request.tokens is set.
     token_logprobs: tuple[float, ...]
@@ -132,33 +147,54 @@ class Engine(Protocol):
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         """The n best hypotheses of each request, best first. All requests ask for the same things."""
 
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        """Score given targets: one hypothesis for each pair of source ids and target ids."""
+    def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
+        """Score given targets: one hypothesis for each pair."""
 
 
-def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], alpha: float) -> Hypothesis:
+def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], options: SearchOptions) -> Hypothesis:
     """A given target as a hypothesis. `token_logprobs` has one entry for each id and one for EOS."""
     total = sum(token_logprobs)
-    score = length_normalized(total, len(token_logprobs), alpha)
+    score = length_normalized(total, len(token_logprobs), options)
     return Hypothesis(tuple(ids), score, total, tuple(token_logprobs), finished=True)
 
 
 def rescored(engine: Engine, request: Request, hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
     """The hypothesis with the log p of each piece and of EOS, and with a score that counts all but the given pieces."""
-    (scored,) = engine.score([(request.source, hypothesis.ids)], options.alpha)
-    logprobs = [*([0.0] * request.given), *scored.token_logprobs[request.given :]]
-    scored = scored_target(hypothesis.ids, logprobs, options.alpha)
-    return replace(scored, finished=hypothesis.finished, attention=hypothesis.attention, coverage=hypothesis.coverage)
+    (scored,) = engine.score([(request.source, hypothesis.ids)], options)
+    logprobs = (*([0.0] * request.given), *scored.token_logprobs[request.given :])
+    of_given = sum(scored.token_logprobs[: request.given])
+    return replace(
+        hypothesis,
+        score=scored.score - length_normalized(of_given, len(logprobs), options),
+        logprob=scored.logprob - of_given,
+        token_logprobs=logprobs,
+    )
 
 
 def length_limit(source_pieces: int, prefix_pieces: int, options: SearchOptions) -> int:
     """L: the largest number of tokens that a translation may have, EOS included. The prefix and EOS always fit."""
-    limit = int(options.max_ratio * source_pieces) + options.max_extra
+    limit = int(options.max_ratio * source_pieces) + options.max_extra + (prefix_pieces if options.generate else 0)
     if options.max_length:
         limit = min(limit, options.max_length)
     return max(limit, prefix_pieces + 1)
 
 
-def length_normalized(logprob: float, length: int, alpha: float) -> float:
-    """The score of a hypothesis. `length` counts EOS."""
-    return logprob / length**alpha
+def length_normalized(logprob: float, length: int, options: SearchOptions) -> float:
+    """The score of a hypothesis, without coverage penalty. `length` counts EOS. "gnmt" is eq. 14 of Wu et al. 2016."""
+    return logprob / ((5 + length) / 6 if options.length_penalty == "gnmt" else length) ** options.alpha
+
+
+def coverage_penalty(attention: np.ndarray, source: int, beta: float) -> float:
+    """Wu et al. 2016, eq. 14: beta * sum over the source pieces of log(min(a, 1)), where a is the attention that the
+    piece gets from all steps, EOS included. attention (T+1,S). Less than 1e-9 counts as 1e-9."""
+    received = attention[:, :source].astype(np.float64).sum(0)
+    return float(beta * np.log(received.clip(1e-9, 1)).sum())
+
+
+def joined_score(parts: Sequence[tuple[float, float, int]], options: SearchOptions) -> float:
+    """The score of a text in parts (score, log p, length): log p, length and coverage penalty are sums."""
+    logprob, length = sum(logprob for _, logprob, _ in parts), sum(length for _, _, length in parts)
+    score = length_normalized(logprob, length, options) if length else 0.0
+    if options.coverage_penalty:
+        score += sum(score - length_normalized(logprob, length, options) for score, logprob, length in parts if length)
+    return score

@@ -13,7 +13,16 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_regular, read_small
-from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, length_limit, rescored, scored_target
+from nmt_cli.search.contract import (
+    Hypothesis,
+    Pair,
+    Request,
+    SearchOptions,
+    length_limit,
+    length_normalized,
+    rescored,
+    scored_target,
+)
 from nmt_cli.search.quality import coverage_of
 from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
 
@@ -27,6 +36,7 @@ def unsupported(options: SearchOptions) -> str:
     """The command line options for which this engine would give other results than beam.py; "" if there are none."""
     in_use = {
         "--sample": options.sample,  # CTranslate2 draws other samples on every run
+        "--coverage-penalty": options.coverage_penalty,
         "--repetition-penalty": options.repetition_penalty != 1,  # `rescored` could not apply the penalty
         # CTranslate2 gives the probability of a token that is ruled out to the others, and beam.py does not.
         "--no-repeat-ngram": options.no_repeat_ngram,
@@ -150,13 +160,15 @@ class CTranslate2Engine:
         patience = PATIENCE if math.isinf(options.patience) else options.patience
         # Without a length penalty CTranslate2 stops as soon as the best hypothesis has ended, although an open one
         # could still become one of the n best. A tiny penalty prevents that and does not change the order.
-        penalty = options.alpha or (1e-9 if options.n_best > 1 else 0.0)
+        # CTranslate2 divides by length^alpha only. For another length penalty, the whole beam is scored again.
+        count = options.beam if options.length_penalty == "gnmt" else options.n_best
+        penalty = options.alpha or (1e-9 if count > 1 else 0.0)
         outputs = self.translator.translate_batch(
             [self._source(request.source) for request in requests],
             [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
             beam_size=options.beam,
             patience=1 if options.beam == 1 else options.ended_to_stop(patience) / options.beam,
-            num_hypotheses=options.n_best,
+            num_hypotheses=count,
             length_penalty=penalty,
             disable_unk=UNK in options.forbidden,
             max_input_length=0,
@@ -175,16 +187,20 @@ class CTranslate2Engine:
                 weights = np.array(attention[n], np.float32, ndmin=2) if attention else None
                 coverage = None if weights is None else coverage_of(weights, len(request.source), len(ids))
                 logprob = score * length**options.alpha
+                if options.length_penalty == "gnmt":
+                    score = length_normalized(logprob, length, options)
                 hypotheses.append(Hypothesis(ids, score, logprob, (), length < limit, coverage=coverage))
+            if options.length_penalty == "gnmt":
+                hypotheses[:] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
         return results
 
     @_explain_missing_positions()
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
+    def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
         sources = [self._source(source) for source, _ in pairs]
         targets = [[self.target_pieces[index] for index in target] for _, target in pairs]
         outputs = self.translator.score_batch(sources, targets, max_input_length=0)
         ids = (target for _, target in pairs)
-        return [scored_target(target, output.log_probs, alpha) for target, output in zip(ids, outputs, strict=True)]
+        return [scored_target(target, output.log_probs, options) for target, output in zip(ids, outputs, strict=True)]
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]

@@ -11,9 +11,18 @@ import torch
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq, forbid_pad_and_bos
+from nmt_cli.model.decoder_only import DecoderOnly, SourceWriter
 from nmt_cli.model.device import choose_device
 from nmt_cli.search.beam import search
-from nmt_cli.search.contract import Hypothesis, Request, SearchOptions, rescored, scored_target
+from nmt_cli.search.contract import (
+    Hypothesis,
+    Pair,
+    Request,
+    SearchOptions,
+    coverage_penalty,
+    rescored,
+    scored_target,
+)
 from nmt_cli.search.quality import coverage_of
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import PAD
@@ -42,7 +51,7 @@ class TorchEngine:
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         results = search(
-            self.models,
+            [writer_of(model) for model in self.models] if options.generate else self.models,
             torch.from_numpy(pad([request.source for request in requests])).to(self.device),
             replace(options, attention=requests[0].attention or requests[0].coverage),
             [request.prefix for request in requests],
@@ -55,29 +64,40 @@ class TorchEngine:
                 results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
         return results
 
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], alpha: float) -> list[Hypothesis]:
-        return score(self.models, pairs, alpha, self.device)
+    def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
+        return score(self.models, pairs, options, self.device)
+
+
+def writer_of(model: Seq2Seq) -> SourceWriter:
+    assert isinstance(model, DecoderOnly)  # translate/options.py has checked it
+    return SourceWriter(model)
 
 
 @torch.inference_mode()
 def score(
-    models: Sequence[Seq2Seq],
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-    alpha: float,
-    device: torch.device,
+    models: Sequence[Seq2Seq], pairs: Sequence[Pair], options: SearchOptions, device: torch.device
 ) -> list[Hypothesis]:
     """Score given targets. Several models average their probabilities."""
     batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
     arrays = (batch.src, batch.tgt_in, batch.tgt_out)
     src, tgt_in, tgt_out = (torch.from_numpy(array).to(device) for array in arrays)
-    logits = [forbid_pad_and_bos(model(src, tgt_in).float()) for model in models]
+    beta = options.coverage_penalty
+    decoded = [model.decode(tgt_in, model.encode(src), attention=beta > 0) for model in models]
+    logits = [forbid_pad_and_bos(model_logits.float()) for model_logits, _ in decoded]
     logps = [model_logits.log_softmax(2).gather(2, tgt_out[:, :, None]) for model_logits in logits]
     mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
     lengths = (tgt_out != PAD).sum(1).tolist()
-    return [
-        scored_target(target, row[:length], alpha)
+    hypotheses = [
+        scored_target(target, row[:length], options)
         for (_, target), row, length in zip(pairs, mean.tolist(), lengths, strict=True)
     ]
+    crosses = [weights["cross"][:, -1].float().mean(1) for _, weights in decoded if weights]
+    if crosses:  # as in the search: the last layer, averaged over heads and models
+        attention = torch.stack(crosses).mean(0).cpu().numpy()  # (B,T,S)
+        for n, ((source, _), length) in enumerate(zip(pairs, lengths, strict=True)):
+            penalty = coverage_penalty(attention[n, :length], len(source), beta)
+            hypotheses[n] = replace(hypotheses[n], score=hypotheses[n].score + penalty)
+    return hypotheses
 
 
 def _with_coverage(request: Request, hypothesis: Hypothesis) -> Hypothesis:

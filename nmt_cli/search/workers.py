@@ -17,9 +17,7 @@ from typing import Any
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import set_up_worker, sigint_blocked
-from nmt_cli.search.contract import Engine, Hypothesis, Request, SearchOptions
-
-Pair = tuple[Sequence[int], Sequence[int]]  # ids of a source and of its target
+from nmt_cli.search.contract import Engine, Hypothesis, Pair, Request, SearchOptions
 
 
 class Workers:
@@ -48,14 +46,14 @@ class Workers:
     def translate(self, batches: Sequence[Sequence[Request]], options: SearchOptions) -> list[list[list[Hypothesis]]]:
         return self._map("translate", batches, options)
 
-    def score(self, batches: Sequence[Sequence[Pair]], alpha: float) -> list[list[Hypothesis]]:
-        return self._map("score", batches, alpha)
+    def score(self, batches: Sequence[Sequence[Pair]], options: SearchOptions) -> list[list[Hypothesis]]:
+        return self._map("score", batches, options)
 
-    def _map(self, method: str, batches: Sequence[Any], option: object) -> list[Any]:
+    def _map(self, method: str, batches: Sequence[Any], options: SearchOptions) -> list[Any]:
         try:
             if self.processes:
-                return list(self.pool.map(_call_engine, repeat(method), batches, repeat(option)))
-            return list(self.pool.map(getattr(self.engine, method), batches, repeat(option)))
+                return list(self.pool.map(_call_engine, repeat(method), batches, repeat(options)))
+            return list(self.pool.map(getattr(self.engine, method), batches, repeat(options)))
         except BrokenExecutor:
             raise NmtError("a worker process died; the machine may have run out of memory", "use --workers 1") from None
 
@@ -77,5 +75,5 @@ def _start_process(engine: Engine) -> None:
     set_up_worker()
 
 
-def _call_engine(method: str, batch: object, option: object) -> Any:
-    return getattr(_engine, method)(batch, option)
+def _call_engine(method: str, batch: object, options: SearchOptions) -> Any:
+    return getattr(_engine, method)(batch, options)

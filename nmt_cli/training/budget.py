@@ -55,7 +55,9 @@ class Budget:
         return max(self._for_calibration, 60 * minutes - self.seconds()) if minutes else math.inf
 
     def flops(self) -> float:
-        passes = 1 if self.settings.consistency == "none" else 2
+        passes = 1.0 if self.settings.consistency == "none" else 2.0
+        if self.settings.reward != "none":  # a sample costs one forward pass, then a forward and a backward pass
+            passes += 4 / 3 * self.settings.reward_samples
         return passes * training_flops(self.model, self.state.source_tokens, self.state.tokens)
 
     def shares(self, epochs: float) -> dict[str, float]:

@@ -69,7 +69,7 @@ def _observe(valid: Validation, rows: slice, model: Seq2Seq, recipe: Recipe, com
         written = [list(translation.ids) for translation in translations]
         shorter = [[leave_out(ids, valid.vocab, rng) for ids in side] for side in (written, references)]
         scored = [
-            score([model], list(zip(sources, side, strict=True)), 1.0, compute.device)
+            score([model], list(zip(sources, side, strict=True)), options_of(recipe), compute.device)
             for side in (references, *shorter)
         ]
     chrf = _chrf(valid, translations, rows)

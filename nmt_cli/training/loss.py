@@ -1,4 +1,5 @@
-"""The training objective: label-smoothed cross-entropy over the tokens that are not padding, and consistency terms.
+"""The training objective: label-smoothed cross-entropy over the tokens that are not padding, consistency terms, the
+loss on the source of a decoder-only model, and the expected reward of samples (reward.py).
 
 All losses are sums over tokens, so that micro-batches and processes can be added before the division. The logits (N,V)
 would be by far the largest tensor of a training step. On a CPU, `_Chunked` computes a few rows at a time, and their
@@ -20,6 +21,7 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import on_cpu
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
+from nmt_cli.training.reward import reward_loss
 
 CHUNK = 2**22  # logits per chunk: 16 MB of float32, or 524 rows of 8,000 pieces
 
@@ -184,9 +186,17 @@ class TrainingLoss(nn.Module):
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
         if not self.training or config.consistency == "none":
-            features, _ = self.model.features(tgt_in, self.model.encode(src))
+            read = self.model.read_source(src) if self.training and config.source_loss else None
+            memory = self.model.encode(src) if read is None else read[1]
+            features, _ = self.model.features(tgt_in, memory)
             loss, nll = self.loss_of(features[None], tgt_out)
-            return self.with_auxiliary(loss, src, tgt_in, count), nll, count
+            if read is not None:  # each source token predicts the next one
+                loss = loss + config.source_loss * self.loss_of(read[0][None, :, :-1], src[:, 1:])[0]
+            loss = self.with_auxiliary(loss, src, tgt_in, count)
+            if self.training and config.reward != "none":
+                rewarded = reward_loss(self.model, memory, src, tgt_out, config.reward_samples)
+                loss = config.likelihood_weight * loss + rewarded
+            return loss, nll, count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.
         src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
         keep_src = keep_tgt = None

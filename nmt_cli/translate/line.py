@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from nmt_cli.errors import NmtError
-from nmt_cli.search.contract import Hypothesis, Request, length_normalized
+from nmt_cli.search.contract import Hypothesis, Request, joined_score
 from nmt_cli.search.quality import Features, features
 from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
@@ -111,6 +111,8 @@ class LineTranslator:
         """A whole line, sentence by sentence."""
         if is_blank(normalize(row.text, self.vocab.normalization)):
             return Translation(row.number, row.text)
+        if self.settings.search.generate:
+            return (yield from self._continued(row))
         given = "" if is_blank(row.given) else normalize(row.given, self.vocab.normalization)
         prefix = tuple(self.vocab.target.encode(given))
         if UNK in prefix:
@@ -129,6 +131,21 @@ class LineTranslator:
         flags |= {"split", "long"} if too_long else {"split"}
         n_best, spans = self._joined(row.text, parts, [outputs for outputs, _ in segments])
         return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), spans)
+
+    def _continued(self, row: Row) -> Program[Translation]:
+        """The line, and what the model writes behind it. The line is not changed."""
+        ids, limit, decode = self._encode(normalize(row.text, self.vocab.normalization)), 0, self.vocab.source.decode
+        if len(ids) >= (limit := self.settings.longest_source):
+            problem = f"the prompt in line {row.number} has {len(ids)} pieces; the model continues fewer than {limit}"
+            raise NmtError(problem, "shorten the line")
+        (hypotheses,) = yield [Request(ids, ids, len(ids), row.number, tokens=self.settings.tokens)]
+        outputs, known = [], len(decode(list(ids)))
+        for found in hypotheses:
+            text = one_line(row.text.rstrip() + decode(list(found.ids))[known:])
+            pieces = tuple(self.vocab.source.id_to_piece(list(found.ids)))
+            outputs.append(Output(text, found.score, found.logprob, len(pieces) + 1, pieces, found.token_logprobs))
+        flags = () if hypotheses[0].finished else ("unfinished",)
+        return Translation(row.number, row.text, tuple(outputs), flags)
 
     def _parts(self, row: Row) -> list[_Part]:
         """The parts of a line that are translated one by one. Tags at the beginning of a line go with every part."""
@@ -185,7 +202,8 @@ class LineTranslator:
                 at += len(text)
                 texts.append(text)
                 spans.append(Part((part.start, part.stop), (at - len(output.text), at)))
-            score = length_normalized(logprob, length, self.settings.search.alpha) if length else 0.0
+            figures_of_parts = [(output.score, output.logprob, output.length) for output in outputs]
+            score = joined_score(figures_of_parts, self.settings.search)
             tokens = tuple(piece for output in outputs for piece in output.tokens)
             # Every part has an end mark, so the log probabilities would not fit the pieces.
             figures = (score, logprob, length, tokens, (), tuple(alignment), _mean_confidence(outputs))

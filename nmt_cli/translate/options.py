@@ -22,9 +22,12 @@ class TranslateOptions(TypedDict, total=False):
 
     beam: int | None  # hypotheses kept; 1 is greedy search
     alpha: float | None  # score = sum(log p) / length^alpha
+    length_penalty: Literal["power", "gnmt"] | None  # gnmt: ((5 + length) / 6)^alpha takes the place of length^alpha
+    coverage_penalty: float | None  # beta of the coverage penalty, which is added to the score; 0: off
     n_best: int  # translations of each line
     patience: float | None  # stop after patience x beam finished hypotheses; None: when no open hypothesis can win
-    max_ratio: float | None  # longest output = max_ratio x source pieces + 10
+    max_ratio: float | None  # longest output = max_ratio x source pieces + max_extra
+    max_extra: int | None
     min_length: int  # pieces before the end mark
     no_repeat_ngram: int  # never repeat an n-gram of this many pieces; 0: off
     repetition_penalty: float  # above 1: pieces that were written before become less probable
@@ -42,6 +45,7 @@ class TranslateOptions(TypedDict, total=False):
     confidence: bool  # estimate how good each translation is; on by default
     at_least: float | None  # withhold translations with a lower confidence
     below: Literal["empty", "copy"]  # a withheld translation becomes an empty line, or a copy of the source
+    generate: bool  # continue each line as a text of the source language, instead of translating it
     batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 
@@ -92,8 +96,18 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     )
     if not search.sample and (search.temperature, search.top_k, search.top_p) != (1, 0, 1):
         raise NmtError("--temperature, --top-k and --top-p have an effect only with --sample", "add --sample")
-    if options.get("align") and not model.recipe.model.attends:
-        raise NmtError("this model has no attention to align words by", "leave --align out, or train one that attends")
+    if search.generate:
+        for each in models:
+            if each.recipe.model.family != "decoder":
+                problem = (
+                    f'--generate needs a decoder-only model, not one with model.family = "{each.recipe.model.family}"'
+                )
+                raise NmtError(problem, 'train one with model.family = "decoder" and train.source_loss = 1')
+            if not each.recipe.train.source_loss:
+                raise NmtError("this model has not learned to continue a text", "train one with train.source_loss = 1")
+    for name, wanted in (("--align", options.get("align")), ("--coverage-penalty", search.coverage_penalty)):
+        if wanted and not model.recipe.model.attends:
+            raise NmtError(f"this model has no attention for {name}", f"leave {name} out, or train one that attends")
     return search
 
 
@@ -122,6 +136,9 @@ def check_command(
     if score_only and (searching or at_least is not None):
         named = "--prefix-file, --glossary, --forbid, --sample, --n-best or --at-least"
         raise NmtError(f"--score-only cannot be combined with {named}", "leave these options out")
+    if options.get("generate") and (score_only or prefix_file or glossary or align or at_least is not None):
+        named = "--score-only, --prefix-file, --glossary, --align or --at-least"
+        raise NmtError(f"--generate cannot be combined with {named}", "leave these options out")
     if target is not None and not score_only:
         raise NmtError("--target names translations to score, but --score-only is missing", "add --score-only")
     if options.get("below", "empty") != "empty" and at_least is None:

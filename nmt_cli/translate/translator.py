@@ -23,9 +23,9 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import Hypothesis, Request, length_normalized, with_prefixes, without_prefixes
+from nmt_cli.search.contract import Hypothesis, Pair, Request, joined_score, with_prefixes, without_prefixes
 from nmt_cli.search.quality import features
-from nmt_cli.search.workers import Pair, Workers
+from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFolder, open_model
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.sentences import split_sentences
@@ -211,7 +211,7 @@ class WindowTranslator:
         results = self._run(
             [(sources[n], targets[n]) for n in scorable],
             [(False, len(sources[n]) + len(targets[n]) + 2) for n in scorable],
-            lambda batches: self.workers.score(batches, self.settings.search.alpha),
+            lambda batches: self.workers.score(batches, self.settings.search),
         )
         scored = dict(zip(scorable, results, strict=True))
         attended = self._attention([(sources[n], targets[n]) for n in scorable]) if self.settings.align else []
@@ -227,7 +227,7 @@ class WindowTranslator:
                 logprob = sum(hypothesis.logprob for hypothesis in found)
                 ids = [index for hypothesis in found for index in hypothesis.ids]
                 logprobs = found[0].token_logprobs if len(parts) == 1 else ()  # every part has an end mark
-                score = length_normalized(logprob, length, self.settings.search.alpha)
+                score = joined_score([(h.score, h.logprob, len(h.ids) + 1) for h in found], self.settings.search)
                 figures = (score, logprob, length, tuple(self.vocab.target.id_to_piece(ids)), logprobs)
                 if any(self._is_omission(len(sources[n]), scored[n]) for n in numbers):
                     flags.append("omission")

@@ -13,7 +13,7 @@ from support.tiny_run import SENTENCE
 from nmt_cli.inspect.attention import source_ids
 from nmt_cli.inspect.beam_tree import beam_steps, draw, grow
 from nmt_cli.search.beam import Step, search
-from nmt_cli.search.contract import options_of
+from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.terminal.plot import to_ascii
 from nmt_cli.text.vocab import EOS
 
@@ -34,7 +34,7 @@ def steps() -> list[Step]:
 
 
 def test_drawing_of_a_tree():
-    tree = grow(steps(), NAMES.__getitem__, 1.0)
+    tree = grow(steps(), NAMES.__getitem__, SearchOptions())
     assert draw(tree, 80).plain == drawing(
         """
         |● <s>
@@ -61,7 +61,7 @@ def test_drawing_of_a_tree():
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_the_tree_holds_the_hypotheses_of_the_search(trained, beam):
     watched, options = beam_steps(trained, SENTENCE, beam)
-    tree = grow(watched, str, options.alpha)
+    tree = grow(watched, str, options)
     ended = []
     stack = [(tree, ())]
     while stack:

@@ -6,7 +6,9 @@ from support.models import DECODERS, SRC, TGT, assert_close, copy_layer, joined,
 from torch import nn
 
 from nmt_cli.model.transformer import sinusoids
-from nmt_cli.text.vocab import BOS
+from nmt_cli.recipe.schema import Train
+from nmt_cli.text.vocab import BOS, PAD
+from nmt_cli.training.loss import TrainingLoss
 
 
 @parametrized(DECODERS)
@@ -28,7 +30,7 @@ def test_decoder_only_equals_torch_causal_encoder(config):
         return joined(model, table.weight[ids] * 4.0, where[: len(ids)] + positions.side)
 
     with torch.no_grad():
-        logits = model(SRC, TGT)
+        logits, (read, _) = model(SRC, TGT), model.read_source(SRC)
         for n, (src, tgt) in enumerate(zip(unpadded(SRC), unpadded(TGT), strict=True)):
             assert tgt[0] == BOS
             x = torch.cat(
@@ -37,5 +39,24 @@ def test_decoder_only_equals_torch_causal_encoder(config):
                     embedded(tgt, model.target_embedding, model.target_positions),
                 ]
             )[None]
-            y = stack(x, nn.Transformer.generate_square_subsequent_mask(x.size(1)))[0, len(src) :]
-            assert_close(logits[n, : len(tgt)], y @ model.output_weight.T, 2e-5)
+            y = stack(x, nn.Transformer.generate_square_subsequent_mask(x.size(1)))[0]
+            assert_close(logits[n, : len(tgt)], y[len(src) :] @ model.output_weight.T, 2e-5)
+            assert_close(read[n, : len(src)], y[: len(src)], 2e-5)
+
+
+def test_loss_on_the_source_is_the_cross_entropy_of_the_next_source_token():
+    model = randomized(DECODERS["decoder"]).eval()
+    objective = TrainingLoss(model, Train(source_loss=0.3, label_smoothing=0.1))
+    objective.training = True  # the model itself stays without dropout
+    tgt_out = torch.cat([TGT[:, 1:], torch.full((len(TGT), 1), PAD)], 1)
+    with torch.no_grad():
+        loss, nll, count = objective(SRC, TGT, tgt_out)
+        read = model.project(model.read_source(SRC)[0])
+
+        def cross_entropy(logits, ids):
+            options = {"ignore_index": PAD, "label_smoothing": 0.1, "reduction": "sum"}
+            return F.cross_entropy(logits.flatten(0, 1), ids.flatten(), **options)
+
+        expected = cross_entropy(model(SRC, TGT), tgt_out) + 0.3 * cross_entropy(read[:, :-1], SRC[:, 1:])
+    assert_close(loss, expected, 1e-4)
+    assert count == (tgt_out != PAD).sum() and nll < loss

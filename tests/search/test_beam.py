@@ -27,6 +27,7 @@ import nmt_cli.search.beam as search_module
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.search.beam import fast_topk, search
 from nmt_cli.search.contract import Hypothesis, SearchOptions, length_limit, length_normalized
+from nmt_cli.search.torch_engine import score
 from nmt_cli.text.vocab import BOS, EOS, UNK
 
 
@@ -48,7 +49,7 @@ def test_every_field_of_a_hypothesis(network):
             logprobs = token_logprobs([network], src, [hypothesis.ids])[0].tolist()
             assert hypothesis.token_logprobs == pytest.approx(logprobs, abs=1e-5)
             assert hypothesis.logprob == pytest.approx(sum(logprobs), abs=1e-5)
-            assert hypothesis.score == length_normalized(hypothesis.logprob, len(logprobs), 0.6)
+            assert hypothesis.score == length_normalized(hypothesis.logprob, len(logprobs), options)
             assert hypothesis.finished == (len(logprobs) < src.size(1) - 1 + 2)
             with torch.no_grad():
                 _, weights = network.decode(torch.tensor([[BOS, *hypothesis.ids]]), network.encode(src), attention=True)
@@ -58,6 +59,17 @@ def test_every_field_of_a_hypothesis(network):
             expected = weights["cross"][0, -1].mean(0).numpy()
             np.testing.assert_allclose(hypothesis.attention[:, : src.size(1)], expected, atol=1e-5, rtol=0)
             assert not hypothesis.attention[:, src.size(1) :].any()
+
+
+@every_family
+def test_exhaustive_beam_with_the_penalties_of_gnmt(network):
+    """Wu et al. 2016, eq. 14. A model without attention has no coverage penalty. `score` gives the same scores."""
+    options = SearchOptions(beam=400, n_best=20, alpha=0.8, length_penalty="gnmt", coverage_penalty=0.4, **SHORT)
+    for row, hypotheses in zip(SRC, search([network], SRC, options), strict=True):
+        expected = brute_force([network], row, options)[:20]
+        assert_same(hypotheses, expected)
+        pairs = [(unpadded(row)[0, :-1].tolist(), ids) for ids, _ in expected]
+        assert_same(score([network], pairs, options, torch.device("cpu")), expected)
 
 
 def test_attention_is_returned_only_on_request(network):
@@ -148,7 +160,7 @@ def test_search_stops_early_when_no_open_hypothesis_can_win():
 )
 def test_sentence_is_done(best_open, settings, expected):
     ended = [Hypothesis((), score, score, (score,), True) for score in (-0.5, -1.0)]
-    assert search_module._Sentence(4, (), [], ended).done(best_open, SearchOptions(**settings)) == expected
+    assert search_module._Sentence(3, 4, (), [], ended).done(best_open, SearchOptions(**settings)) == expected
 
 
 @every_family

@@ -58,6 +58,7 @@ def test_engines_give_the_same_hypotheses(trained, tmp_path, variant):
         SearchOptions(beam=5, alpha=0.0, n_best=3, **wide),
         SearchOptions(beam=5, n_best=3, patience=0.5),
         SearchOptions(beam=5, n_best=2, patience=1.25),
+        SearchOptions(beam=4, n_best=2, alpha=0.6, length_penalty="gnmt", max_ratio=1.0, max_extra=50, **wide),
     ):
         for prefix in ((), (20, 30)):
             requests = [Request(tuple(source), prefix, len(prefix), attention=True, tokens=True) for source in sources]
@@ -78,7 +79,7 @@ def test_engines_give_the_same_hypotheses(trained, tmp_path, variant):
                     assert two.attention.shape == (len(two.ids), width)
                     np.testing.assert_allclose(one.attention[: len(one.ids), :width], two.attention, atol=1e-4)
     pairs = [(source, source[::-1][:9]) for source in sources]
-    for one, two in zip(reference.score(pairs, 0.5), fast.score(pairs, 0.5), strict=True):
+    for one, two in zip(*(engine.score(pairs, SearchOptions(alpha=0.5)) for engine in (reference, fast)), strict=True):
         assert one.score == pytest.approx(two.score, abs=1e-4)
 
 

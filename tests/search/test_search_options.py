@@ -27,6 +27,8 @@ from nmt_cli.training.validation import Validation
         {"beam": 0},
         {"beam": 2, "n_best": 3},
         {"alpha": -0.1},
+        {"length_penalty": "none"},
+        {"coverage_penalty": -1.0},
         {"patience": 0.0},
         {"temperature": 0.0},
         {"top_p": 0.0},
@@ -48,8 +50,10 @@ def test_all_wrong_options_are_reported_at_once():
 
 
 def test_options_come_from_the_recipe():
-    recipe = Recipe(translate=Translate(beam=7, alpha=0.8, max_ratio=1.5))
-    expected = SearchOptions(7, alpha=0.8, max_ratio=1.5, max_length=recipe.model.max_positions, forbidden=(UNK,))
+    settings = {"beam": 7, "alpha": 0.8, "max_ratio": 1.5, "max_extra": 50}
+    settings |= {"length_penalty": "gnmt", "coverage_penalty": 0.2}
+    recipe = Recipe(translate=Translate(**settings))
+    expected = SearchOptions(**settings, max_length=recipe.model.max_positions, forbidden=(UNK,))
     assert options_of(recipe) == expected
     assert options_of(recipe, beam=2) == replace(expected, beam=2)
     assert options_of(replace(recipe, model=Rnn())).max_length == 0

@@ -27,7 +27,7 @@ class Echo:
             found.append([Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, weights)])
         return found
 
-    def score(self, pairs, alpha):
+    def score(self, pairs, options):
         raise NotImplementedError
 
 
@@ -42,5 +42,5 @@ class Says:
     def translate(self, requests, options):
         return [[Hypothesis(self.ids, -1.0, -1.0 * (len(self.ids) + 1), (), True, None)] for _ in requests]
 
-    def score(self, pairs, alpha):
+    def score(self, pairs, options):
         raise NotImplementedError

@@ -155,6 +155,17 @@ def token_logprobs(models: list[Seq2Seq], src: Tensor, ids: list[tuple[int, ...]
     return logp.gather(2, F.pad(tgt, (0, 1), value=EOS)[:, :, None])[:, :, 0]
 
 
+@torch.no_grad()
+def coverage(model: Seq2Seq, src: Tensor, ids: tuple[int, ...]) -> float:
+    """The sum over the words of the source of log(min(attention to the word, 1)); 0 if the model has no attention."""
+    _, weights = model.decode(torch.tensor([[BOS, *ids]]), model.encode(src), attention=True)
+    if not weights or "cross" not in weights:
+        return 0.0
+    heads = weights["cross"][0, -1]  # (H,T,S) of the last layer
+    received = [float(heads[:, :, s].mean(0).sum()) for s in range(src.size(1) - 1)]
+    return sum(math.log(min(max(weight, 1e-9), 1.0)) for weight in received)
+
+
 def brute_force(
     models: list[Seq2Seq],
     row: Tensor,
@@ -172,7 +183,11 @@ def brute_force(
         if ids:
             # The log p of a prefix counts as 0.
             sums = token_logprobs(models, src, ids, options.repetition_penalty)[:, len(prefix) :].sum(1).tolist()
-            sequences += [(i, total / (length + 1) ** options.alpha) for i, total in zip(ids, sums, strict=True)]
+            divisor = (5 + length + 1) ** options.alpha / (5 + 1) ** options.alpha
+            divisor = divisor if options.length_penalty == "gnmt" else (length + 1) ** options.alpha
+            beta = options.coverage_penalty
+            penalties = [beta * coverage(models[0], src, i) if beta else 0.0 for i in ids]
+            sequences += [(i, s / divisor + penalty) for i, s, penalty in zip(ids, sums, penalties, strict=True)]
     return sorted(sequences, key=lambda pair: -pair[1])
 
 

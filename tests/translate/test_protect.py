@@ -266,7 +266,7 @@ def test_model_without_attention_restores_text_and_refuses_align(nmt, model, tmp
     result = nmt("translate", tmp_path / "rnn", "--glossary", tmp_path / "terms.tsv", stdin=b"the cat {x} sees 1234.\n")
     assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
     refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
-    assert_user_error(refused, "no attention to align words by")
+    assert_user_error(refused, "this model has no attention for --align")
 
 
 def test_rules_find_what_must_survive_in_real_lines():
