@@ -101,11 +101,15 @@ class LineTranslator:
             ids = vocab.source.encode(character)
             return character == " " or not any(index == UNK or vocab.source.is_byte(index) for index in ids)
 
+        def is_known_word(word: str) -> bool:
+            return UNK not in vocab.source.encode(word)
+
         @cache
         def is_word(index: int) -> bool:
             return any(map(str.isalpha, vocab.target.id_to_piece(index)))
 
-        self.is_known, self.is_word = is_known, is_word
+        self.is_word, self.by_words = is_word, vocab.type == "word"
+        self.is_known = is_known_word if self.by_words else is_known
 
     def line(self, row: Row) -> Program[Translation]:
         """A whole line, sentence by sentence."""
@@ -235,7 +239,7 @@ class LineTranslator:
     def _required(self, text: str) -> list[Span]:
         """Everything that the translation must contain, from left to right. A term wins over protected text."""
         terms = self._terms(text)
-        spans = protected(text, self.is_known) if self.settings.protect else []
+        spans = protected(text, self.is_known, self.by_words) if self.settings.protect else []
         spans = [span for span, others in overlaps(spans, terms) if not others]
         return sorted([*spans, *terms], key=lambda span: span.start)
 
@@ -243,7 +247,7 @@ class LineTranslator:
         if not required:
             return []
         terms = [span for span in required if isinstance(span, Term)]
-        return lost(required, [*contents(translation, self.is_known), *terms_in(translation, terms)])
+        return lost(required, [*contents(translation, self.is_known, self.by_words), *terms_in(translation, terms)])
 
     def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part. Capitals and title case become sentence case, unless the model was trained for them."""

@@ -1,4 +1,4 @@
-"""Text that must survive a translation: code, tags, addresses, emoji, numbers, words with unknown characters.
+"""Text that must survive a translation: code, tags, addresses, emoji, numbers, unknown words.
 
 The model first translates the line as it is. If something is missing in the translation, the line is translated again
 without it, and it is put back where attention says that it belongs. For unknown words this is PosUnk (Luong et al.
@@ -123,12 +123,17 @@ def verbatim(text: str) -> list[Span]:
     return spans
 
 
-def protected(text: str, is_known: Callable[[str], bool]) -> list[Span]:
-    """The spans of a line, from left to right. `is_known` says whether the vocabulary has a character."""
-    spans = _unknown_words(text, is_known) + verbatim(text)
+def protected(text: str, is_known: Callable[[str], bool], by_words: bool = False) -> list[Span]:
+    """The spans of a line, from left to right. `is_known` says whether the vocabulary has a character, or, with
+    `by_words` (vocab.type = "word"), a word."""
+    if by_words:
+        unknown = [match for match in re.finditer(r"\S+", text) if not is_known(match[0])]
+        spans = [Span(match.start(), match.end(), match[0]) for match in unknown] + verbatim(text)
+    else:
+        spans = _unknown_words(text, is_known) + verbatim(text)
     for match in _NUMBER.finditer(text):
         # A unit with an unknown character must be there letter by letter, as the unknown character is checked with it.
-        number = all(map(is_known, match[0]))
+        number = by_words or all(map(is_known, match[0]))
         spans.append(Span(match.start(), match.end(), match[0], number))
     return without_overlaps(spans)
 
@@ -167,10 +172,10 @@ def overlaps(spans: Sequence[AnySpan], others: Sequence[Span]) -> Iterator[tuple
         yield span, others[bisect_right(stops, span.start) : bisect_left(starts, span.stop)]
 
 
-def contents(translation: str, is_known: Callable[[str], bool]) -> list[Span]:
+def contents(translation: str, is_known: Callable[[str], bool], by_words: bool = False) -> list[Span]:
     """The contents of everything protected in a translation, from left to right, and of its numbers."""
     found: list[Span] = []
-    for span in protected(translation, is_known):
+    for span in protected(translation, is_known, by_words):
         if not span.number:
             name, hyphen, _ = span.wanted.partition("-")
             found += [span.content, Span(0, 0, name)] if hyphen else [span.content]  # %s-Datei contains %s

@@ -13,13 +13,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.checks import assert_user_error
+from support.engines import Echo
 from support.small_language import ENGINES, SENTENCES
 
 from nmt_cli.model.build import build_model
-from nmt_cli.recipe.schema import Rnn
+from nmt_cli.recipe.schema import Data, Rnn, Vocab
+from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.workers import Workers
 from nmt_cli.store.checkpoint import load_model, save_model
 from nmt_cli.text.lines import read_lines
+from nmt_cli.text.vocab import learn, load_vocab, write_vocab
+from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, contents, lost, protected, put_back, replaced, take_out
+from nmt_cli.translate.rows import Row
+from nmt_cli.translate.translator import WindowTranslator
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -68,6 +75,22 @@ def test_protected_text_survives_in_both_engines(translators, engine):
         assert text.count(thing) >= 2, (thing, text)
     assert all(thing in everything for thing in SURVIVORS)
     assert all(thing in tags for thing in ("<a href='x y'>", "</a>", "{0}", "{1}"))
+
+
+def test_unknown_words_of_a_vocabulary_of_words_are_copied(tmp_path):
+    """PosUnk: a word that the vocabulary does not have goes where attention says. Known words are left to the model."""
+    settings = Vocab(type="word", size=14)
+    text = ["I like the green cat .", "the dog sees the cat .", "I see a dog ."] * 5
+    write_vocab(tmp_path / "vocab", {"joint": learn(iter(text), settings, "toy")}, Data(), settings)
+    settings = Settings(SearchOptions(), 512, 100)
+    translator = WindowTranslator(Workers(Echo(), 1, False), load_vocab(tmp_path / "vocab"), settings)
+    lines = ["I like the zebra .", "the green cat sees a dog .", "Zoë: the cat"]
+    found = translator.translate([Row(n, line) for n, line in enumerate(lines)])
+    assert [(line.text, line.flags) for line in found] == [
+        (lines[0], ("restored",)),
+        (lines[1], ()),
+        (lines[2], ("restored",)),
+    ]
 
 
 def test_no_protect_leaves_everything_to_the_model(nmt, model):
