@@ -486,6 +486,7 @@ class Train:
         Literal["none", "gleu"], "maximize the expected GLEU of samples of the model (Wu et al. 2016); for fine-tuning"
     ] = "none"
     reward_samples: Annotated[int, "with reward: samples drawn for each sentence", Range(low=2, high=1000)] = 5
+    reward_after: Annotated[Part, "with reward: share of the training that passes before the rewards begin"] = 0.0
     likelihood_weight: Annotated[Amount, "with reward: weight of the usual loss beside the reward"] = 0.017
     source_loss: Annotated[
         Amount, "with family = decoder: weight of the loss on the source, as a language model. 0: off"

@@ -46,6 +46,7 @@ class State:
     position: Position = field(default_factory=Position)  # place in the training data
     tokens: int = 0
     source_tokens: int = 0
+    rewarded_tokens: int = 0  # target tokens of updates with train.reward
     seconds: float = 0.0  # duration of all sessions together
     best_value: float | None = None  # best value of the metric so far
     best_measure: str = ""  # metric, lines and beam of best_value (validation.measure_name)

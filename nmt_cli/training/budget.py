@@ -55,10 +55,11 @@ class Budget:
         return max(self._for_calibration, 60 * minutes - self.seconds()) if minutes else math.inf
 
     def flops(self) -> float:
-        passes = 1.0 if self.settings.consistency == "none" else 2.0
-        if self.settings.reward != "none":  # a sample costs one forward pass, then a forward and a backward pass
-            passes += 4 / 3 * self.settings.reward_samples
-        return passes * training_flops(self.model, self.state.source_tokens, self.state.tokens)
+        passes = 1 if self.settings.consistency == "none" else 2
+        flops = passes * training_flops(self.model, self.state.source_tokens, self.state.tokens)
+        # To draw a sample costs a forward pass, and to learn from it a forward and a backward pass.
+        samples = 4 / 3 * self.settings.reward_samples * self.state.rewarded_tokens
+        return flops + training_flops(self.model, 0, round(samples))
 
     def shares(self, epochs: float) -> dict[str, float]:
         """How much of each limit is used up, by the limit's name. 1 ends the training."""

@@ -181,6 +181,7 @@ class TrainingLoss(nn.Module):
     def __init__(self, model: Seq2Seq, config: Train) -> None:
         super().__init__()
         self.model, self.config = model, config
+        self.rewards = config.reward != "none"  # the trainer changes it when train.reward_after has passed
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
@@ -193,7 +194,7 @@ class TrainingLoss(nn.Module):
             if read is not None:  # each source token predicts the next one
                 loss = loss + config.source_loss * self.loss_of(read[0][None, :, :-1], src[:, 1:])[0]
             loss = self.with_auxiliary(loss, src, tgt_in, count)
-            if self.training and config.reward != "none":
+            if self.training and self.rewards:
                 rewarded = reward_loss(self.model, memory, src, tgt_out, config.reward_samples)
                 loss = config.likelihood_weight * loss + rewarded
             return loss, nll, count

@@ -177,8 +177,8 @@ class Trainer:
         elif start_from is not None:
             files = find_model(start_from)
             checkpoint.fill(self.model, checkpoint.load_weights(files), files.path)
-        objective = TrainingLoss(self.model, self.settings).train()
-        loss: Callable[..., Losses] = torch.compile(objective) if self.settings.compile else objective
+        self.objective = TrainingLoss(self.model, self.settings).train()
+        loss: Callable[..., Losses] = torch.compile(self.objective) if self.settings.compile else self.objective
         self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)
@@ -277,6 +277,8 @@ class Trainer:
         self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if stop else 0
 
         # 3. The update itself.
+        self.objective.rewards = settings.reward != "none" and self.budget_used >= settings.reward_after
+        state.rewarded_tokens += tokens * self.objective.rewards
         state.step, state.position, self.epochs = step, work.position, work.epochs
         state.tokens, state.source_tokens = state.tokens + tokens, state.source_tokens + source_tokens
         figures = self.updater.update(batches, tokens, self.rate())
