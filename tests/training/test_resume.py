@@ -28,7 +28,10 @@ RECURRENT = sets(
     *("model.span=predictive", "model.input_feeding=true", "train.consistency=simcut"),
 )
 CONVOLUTIONAL = sets("model.family=conv", "model.dim=32", "model.encoder_layers=2", "model.decoder_layers=2")
-DECODER = sets("model.family=decoder", "model.dim=32", "model.ff=64", "model.layers=2", "model.attention_dropout=0.1")
+DECODER = sets(
+    *("model.family=decoder", "model.dim=32", "model.ff=64", "model.layers=2", "model.attention_dropout=0.1"),
+    *("train.source_loss=0.5", "train.reward=gleu", "train.reward_after=0.3", "train.reward_samples=2"),
+)
 
 
 def assert_same_run(one: RunFolder, two: RunFolder) -> None:
