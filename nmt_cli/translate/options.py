@@ -105,8 +105,8 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
                 raise NmtError(problem, 'train one with model.family = "decoder" and train.source_loss = 1')
             if not each.recipe.train.source_loss:
                 raise NmtError("this model has not learned to continue a text", "train one with train.source_loss = 1")
-    for name, wanted in (("--align", options.get("align")), ("--coverage-penalty", search.coverage_penalty)):
-        if wanted and not model.recipe.model.attends:
+    for name, used in (("--align", options.get("align")), ("--coverage-penalty", search.coverage_penalty)):
+        if used and not model.recipe.model.attends:
             raise NmtError(f"this model has no attention for {name}", f"leave {name} out, or train one that attends")
     return search
 
