@@ -40,6 +40,9 @@ docs: $(STAMP)  ## write the generated parts of docs/, then build the site build
 	$(BIN)/sphinx-build -q -W -c docs . build/site
 	@echo "the site: build/site/index.html"
 
+learn: $(STAMP)  ## run the claims of nmt learn, and write learn.html: minutes
+	$(BIN)/nmt learn --all --html learn.html --force
+
 bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
@@ -54,4 +57,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test torture lint audit docs bench clean
+.PHONY: help demo test torture lint audit docs learn bench clean

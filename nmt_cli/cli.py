@@ -25,6 +25,7 @@ from nmt_cli.commands import (
     import_,
     inspect,
     ladder,
+    learn,
     prepare,
     recipes,
     score,
@@ -84,7 +85,10 @@ app = typer.Typer(
 )
 for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
     app.command(command.__name__, cls=_Command)(command)
-_MORE = (compare.compare, recipes.recipes, demo.demo, export.export, import_.import_, ladder.ladder, verify.verify)
+_MORE = (
+    *(compare.compare, recipes.recipes, demo.demo, export.export, import_.import_, ladder.ladder, learn.learn),
+    verify.verify,
+)
 for more in _MORE:
     app.command(more.__name__.rstrip("_"), cls=_Command, rich_help_panel="More commands")(more)
 

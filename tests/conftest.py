@@ -7,6 +7,7 @@ import os
 # One thread per process: the tests run on all cores already, and threads that wait for each other burn them.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,3 +157,17 @@ def trained(model):
     from nmt_cli.store.checkpoint import load_model
 
     return load_model(model)
+
+
+@pytest.fixture
+def browser():
+    """Chromium, driven by Playwright. Playwright's own download of a browser is not needed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip(f"no browser is installed: none of {', '.join(names)}")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, timeout=180_000)
+        yield chromium
+        chromium.close()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 from nmt_cli.scoring.comet import MODEL
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 
 def score(
@@ -83,7 +80,7 @@ def score(
     from nmt_cli.errors import NmtError
     from nmt_cli.scoring import metrics as scoring
     from nmt_cli.scoring.texts import read_texts
-    from nmt_cli.terminal.console import output, stages, warn
+    from nmt_cli.terminal.console import output, print_trimmed, stages, warn
 
     if alignment:
         given: dict[str, object] = {"--metrics": metrics != "bleu,chrf", "--source": source, "--lang": lang}
@@ -126,7 +123,8 @@ def score(
         typer.echo(report_tsv(report))
     else:
         console = output()
-        _echo(draw_report(report, console.width, colored=console.is_terminal and not console.no_color), console)
+        colored = console.is_terminal and not console.no_color
+        print_trimmed(console, *draw_report(report, console.width, colored), soft_wrap=True)
 
 
 def _score_alignments(hypotheses: list[Path], references: list[Path], others: list[str], form: str) -> None:
@@ -134,7 +132,7 @@ def _score_alignments(hypotheses: list[Path], references: list[Path], others: li
     from nmt_cli.scoring.alignment import score_alignments
     from nmt_cli.scoring.draw import alignments_json, alignments_tsv, draw_alignments
     from nmt_cli.scoring.texts import read_texts
-    from nmt_cli.terminal.console import output, warn
+    from nmt_cli.terminal.console import output, print_trimmed, warn
 
     if others:
         raise NmtError(f"{others[0]} has no effect on alignments", f"leave {others[0]} or --alignment out")
@@ -146,16 +144,6 @@ def _score_alignments(hypotheses: list[Path], references: list[Path], others: li
     ((name, gold),) = texts.references.items()
     scores = score_alignments(texts.systems, name, gold)
     if form == "table":
-        _echo(draw_alignments(scores, len(gold), name), output())
+        print_trimmed(output(), *draw_alignments(scores, len(gold), name), soft_wrap=True)
     else:
         typer.echo(alignments_json(scores) if form == "json" else alignments_tsv(scores))
-
-
-def _echo(parts: list[RenderableType], console: Console) -> None:
-    from rich.text import Text
-
-    with console.capture() as drawn:
-        for part in parts:
-            console.print(part, soft_wrap=isinstance(part, Text))
-    # rich fills the cells of a table with spaces: remove those at the ends of lines.
-    typer.echo("\n".join(line.rstrip() for line in drawn.get().split("\n")), nl=False)

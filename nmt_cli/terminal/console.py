@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -30,6 +30,15 @@ class _Console(Console):
         if not self.stderr:
             super().on_broken_pipe()
         self.quiet = True
+
+
+def print_trimmed(console: Console, *parts: RenderableType, soft_wrap: bool = False) -> None:
+    """Print without spaces at the ends of lines: rich fills the cells of a table with them. `soft_wrap`: a long line of
+    text stays one line."""
+    with console.capture() as drawn:
+        for part in parts:
+            console.print(part, soft_wrap=soft_wrap and isinstance(part, Text))
+    print("\n".join(line.rstrip() for line in drawn.get().split("\n")), end="")
 
 
 def say(text: str) -> None:

@@ -55,7 +55,7 @@ def curves(losses: Sequence[tuple[int, float]], bleus: Sequence[tuple[int, float
 _MARKS = "●■×+◆o"  # one for each curve of a plot; further curves use the marks again
 
 
-def overlaid(named: Mapping[str, Sequence[tuple[int, float]]], width: int, height: int) -> str:
+def overlaid(named: Mapping[str, Sequence[tuple[int, float]]], width: int, height: int, axis: str = "") -> str:
     """Several curves of (step, value) pairs in one frame, each with a mark of its own, and the legend of the marks."""
     values = [value for points in named.values() for _, value in points]
     last = max(step for points in named.values() for step, _ in points) or 1
@@ -71,9 +71,12 @@ def overlaid(named: Mapping[str, Sequence[tuple[int, float]]], width: int, heigh
             rows[height - 1 - round((value - low) / span * (height - 1))][column] = mark
     labels = [f"{max(values):.1f}", *[""] * (height - 2), f"{low:.1f}"]
     lines = [f"{label:>{margin}} │{''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
-    below = [f"{f'step {last:,}':>{columns}}", *(f"{mark} {name}" for mark, (name, _) in marked)]
-    axis = f"{'':>{margin}} └{'─' * columns}"
-    return "\n".join([*lines, axis, *(f"{'':>{margin}}  {line}" for line in below)])
+    below = [
+        f"{f'{last:,} {axis}' if axis else f'step {last:,}':>{columns}}",
+        *(f"{mark} {name}" for mark, (name, _) in marked),
+    ]
+    line = f"{'':>{margin}} └{'─' * columns}"
+    return "\n".join([*lines, line, *(f"{'':>{margin}}  {line}" for line in below)])
 
 
 def _interpolated(points: Sequence[tuple[int, float]], step: float) -> float:

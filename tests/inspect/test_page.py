@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -29,20 +28,6 @@ def test_the_page_is_one_file_and_escapes_the_sentence(run, tmp_path):
         run(SENTENCE, "--format", "html", "--out", page)
     run(SENTENCE, "--format", "html", "--out", page, "--force")
     assert page.read_text(encoding="utf-8") == run(SENTENCE, "--format", "html") != text
-
-
-@pytest.fixture
-def browser():
-    """Chromium, driven by Playwright. Playwright's own download of a browser is not needed."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        pytest.skip(f"no browser is installed: none of {', '.join(names)}")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, timeout=180_000)
-        yield chromium
-        chromium.close()
 
 
 def test_the_page_in_a_browser(browser, trained, tmp_path):
