@@ -10,6 +10,7 @@ from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import new_folder
 from nmt_cli.importing.foreign import Origin, write_model
 from nmt_cli.importing.hf import read_hf
+from nmt_cli.importing.marian import is_marian, read_marian
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.folders import ModelFiles
 
@@ -19,6 +20,8 @@ def import_model(path: Path, folder: Path, source_lang: str | None = None, targe
     origin = Origin(path)
     if origin.has("config.json"):
         foreign = read_hf(origin, source_lang, target_lang)
+    elif is_marian(origin):
+        foreign = read_marian(origin, source_lang, target_lang)
     else:
         hint = "a model of Hugging Face transformers has a config.json, one of Marian a model.npz"
         raise NmtError(f"{path} is not a model that can be imported", hint)

@@ -6,13 +6,14 @@ real folder, with NMT_HF_LANGS=SOURCE,TARGET for a model of many languages.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.hf_folders import marian_folder
+from support.hf_folders import ids_of, marian_folder, multilingual_folder
 from support.small_language import SENTENCES, TEST
 
 from nmt_cli.demo import demo_corpus
@@ -80,7 +81,8 @@ def generated(theirs: Any, tokenizer: Any, text: str, beam: int, forbidden: list
         max_new_tokens=LIMIT,
         bad_words_ids=[[index] for index in forbidden],
     )
-    return tokenizer.decode(ids, skip_special_tokens=True)
+    code = start.get("forced_bos_token_id")  # transformers 5 does not count the codes of M2M-100 as special
+    return tokenizer.decode([index for index in ids.tolist() if index != code], skip_special_tokens=True)
 
 
 def translated(path: Path, trained: Trained, text: str, beam: int) -> tuple[str, bool]:
@@ -186,6 +188,95 @@ def test_marian_with_many_target_languages_needs_one(tmp_path):
         [f">>fra<< {text}" for text in TEXTS]
     ).input_ids
     check_logits(trained, theirs, TEXTS, TEXTS)
+
+
+LANGUAGES = {"nllb": ("eng_Latn", "fra_Latn"), "m2m_100": ("en", "fr"), "mbart": ("en_XX", "fr_XX")}
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def multilingual(request, tmp_path_factory) -> tuple[str, Path, Any, dict[str, int], Path]:
+    """A model of many languages: its kind, folder, model and table of ids, and the folder of the imported model."""
+    folder = tmp_path_factory.mktemp("multilingual")
+    model, table = multilingual_folder(folder / "hf", request.param)
+    import_model(folder / "hf", folder / "nmt", *LANGUAGES[request.param])
+    return request.param, folder / "hf", model, table, folder / "nmt"
+
+
+def test_multilingual_model_computes_the_same_logits(multilingual):
+    _, _, theirs, _, path = multilingual
+    trained = load_model(path)
+    assert (trained.vocab.source_lang, trained.vocab.target_lang) == ("en", "fr")
+    check_logits(trained, theirs, TEXTS, [target for _, target in TEST[:8]])
+
+
+def test_multilingual_model_tokenizes_as_the_original(multilingual):
+    """NLLB's rule is written out, because transformers 5 needs a tokenizer.json for it."""
+    kind, folder, _, table, path = multilingual
+    trained = load_model(path)
+    for side, texts in enumerate(zip(*demo_corpus("train")[:200], strict=True)):
+        lines = [*texts, "unknown: 漢字 ➔"]
+        code = table[f"__{LANGUAGES[kind][side]}__" if kind == "m2m_100" else LANGUAGES[kind][side]]
+        expected = [[code, *ids] for ids in ids_of(lines, folder / "sentencepiece.bpe.model", table)]
+        ids = (trained.vocab.encode_source, trained.vocab.encode_target)[side](lines)
+        assert [original(trained, [*line, EOS]) for line in ids] == expected
+    if kind != "nllb":
+        tokenizer = tokenizer_of(kind, folder)
+        lines = [source for source, _ in TEST[:50]]
+        ids = trained.vocab.encode_source(lines)
+        assert tokenizer(lines).input_ids == [original(trained, [*line, EOS]) for line in ids]
+
+
+def tokenizer_of(kind: str, folder: Path) -> Any:
+    name = "M2M100Tokenizer" if kind == "m2m_100" else "MBart50Tokenizer"
+    return getattr(transformers, name).from_pretrained(folder, src_lang=LANGUAGES[kind][0])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_multilingual_model_writes_the_same_text(multilingual, beam):
+    kind, folder, theirs, table, path = multilingual
+    if kind == "nllb":
+        pytest.skip("transformers 5 needs a tokenizer.json for NLLB; M2M-100 has the same architecture")
+    code = table["__fr__" if kind == "m2m_100" else "fr_XX"]
+    check_translations(path, theirs, tokenizer_of(kind, folder), {"forced_bos_token_id": code}, beam)
+
+
+def test_multilingual_model_works_in_both_engines(nmt, multilingual, tmp_path):
+    _, _, theirs, _, path = multilingual
+    (tmp_path / "in").write_text("".join(f"{text}\n" for text in TEXTS))
+    options = ("--no-split", "--patience", "2")  # the engines stop at different times by default
+    results = [nmt("translate", path, "in", "--engine", engine, *options) for engine in ("torch", "ctranslate2")]
+    assert results[0].code == 0 and results[0].out == results[1].out, results[0].err + results[1].err
+    assert "_" not in results[0].text  # no code of a language
+    aligned = nmt("translate", path, "in", "--align", "--tokens", "--format", "jsonl")
+    best = [json.loads(line)["n_best"][0] for line in aligned.text.splitlines()]
+    assert any(one["alignment"] for one in best)  # a loop has none
+    for text, one in zip(TEXTS, best, strict=True):
+        assert all(int(pair.split("-")[0]) < len(text.split()) for pair in one["alignment"].split())
+        assert not one["token_logprobs"] or len(one["tokens"]) + 1 == len(one["token_logprobs"])
+    scored = [
+        nmt("translate", path, "in", "--score-only", "--target", "in", "--engine", engine, "--format", "tsv")
+        for engine in ("torch", "ctranslate2")
+    ]
+    assert scored[0].code == 0, scored[0].err
+    figures = [[float(line.split("\t")[2]) for line in result.text.splitlines()] for result in scored]
+    assert figures[0] == pytest.approx(figures[1], abs=1e-3)
+    assert nmt("inspect", path, TEXTS[0]).code == nmt("inspect", path, TEXTS[0], "--show", "beam").code == 0
+    assert nmt("export", path, "--to", "hf", "--out", "back").code == 0
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
+    assert type(back) is type(theirs)
+    check_logits(load_model(path), back, TEXTS, TEXTS, tolerance=1e-5)
+
+
+def test_model_of_many_languages_needs_both(tmp_path):
+    multilingual_folder(tmp_path / "hf", "nllb", steps=0)
+    for languages, problem in (
+        ((None, None), "knows 4 languages .* --source-lang is needed"),
+        (("eng_Latn", None), "--target-lang is needed"),
+        (("eng_Latn", "fra_Latin"), "no language fra_Latin"),
+    ):
+        with pytest.raises(NmtError, match=problem):
+            import_model(tmp_path / "hf", tmp_path / "nmt", *languages)
+    assert not (tmp_path / "nmt").exists()
 
 
 @pytest.mark.skipif("NMT_HF_MODEL" not in os.environ, reason="NMT_HF_MODEL does not name a folder with real weights")

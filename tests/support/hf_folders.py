@@ -15,7 +15,7 @@ _SIZES = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_atte
 _SIZES |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}
 
 
-def learn_spm(lines: list[str], path: Path, size: int, kind: str = "unigram") -> list[str]:
+def learn_spm(lines: list[str], path: Path, size: int, kind: str = "unigram", **ids: int) -> list[str]:
     """Learn a SentencePiece model with SentencePiece's own normalization and ids, as other programs do."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -25,6 +25,7 @@ def learn_spm(lines: list[str], path: Path, size: int, kind: str = "unigram") ->
         vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
+        **ids,
     )
     path.write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
@@ -100,3 +101,51 @@ def marian_folder(folder: Path, languages: tuple[str, ...] = (), steps: int = 60
     model.final_logits_bias.normal_(std=0.3)
     save(model, folder)
     return model
+
+
+def multilingual_folder(folder: Path, kind: str, steps: int = 60) -> tuple[Any, dict[str, int]]:
+    """A model of many languages: "nllb", "m2m_100" or "mbart". Returns the model and its table of ids.
+
+    transformers 5 reads the languages of M2M-100 and mBART-50 from its own lists. NLLB's are read from a file.
+    """
+    import transformers
+
+    folder.mkdir(parents=True)
+    lines = [text for pair in TEST for text in pair]
+    pieces = learn_spm(lines, folder / "sentencepiece.bpe.model", 150, "bpe" if kind == "nllb" else "unigram")
+    table = {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces[3:]))}
+    if kind == "m2m_100":
+        (folder / "vocab.json").write_text(json.dumps(table), encoding="utf-8")
+        tokenizer = transformers.M2M100Tokenizer.from_pretrained(folder)
+        codes = list(tokenizer.lang_token_to_id)
+    elif kind == "mbart":
+        tokenizer = transformers.MBart50Tokenizer.from_pretrained(folder)
+        codes = [*tokenizer.lang_code_to_id, "<mask>"]
+    else:
+        codes = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "<mask>"]
+    table |= {code: len(table) + number for number, code in enumerate(codes)}
+    classes = {"m2m_100": "M2M100Tokenizer", "mbart": "MBart50Tokenizer", "nllb": "NllbTokenizer"}
+    settings: dict[str, Any] = {"tokenizer_class": classes[kind]}
+    if kind == "m2m_100":
+        settings["language_codes"] = "m2m100"
+    else:
+        (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": codes}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = {**_SIZES, "scale_embedding": True, "activation_function": "gelu" if kind == "mbart" else "relu"}
+    config |= {"vocab_size": len(table) + 2}  # NLLB and M2M-100 have rows that no piece uses
+    config |= {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
+    if kind == "mbart":
+        model = transformers.MBartForConditionalGeneration(transformers.MBartConfig(**config)).eval()
+    else:
+        model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**config)).eval()
+    names = {"m2m_100": ("__en__", "__fr__"), "mbart": ("en_XX", "fr_XX"), "nllb": ("eng_Latn", "fra_Latn")}[kind]
+    sources, targets = (
+        [
+            [table[names[side]], *ids]
+            for ids in ids_of([pair[side] for pair in TEST], folder / "sentencepiece.bpe.model", table)
+        ]
+        for side in (0, 1)
+    )
+    train_briefly(model, list(zip(sources, targets, strict=True)), steps)
+    save(model, folder)
+    return model, table
