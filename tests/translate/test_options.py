@@ -139,6 +139,7 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     search = {"beam": 7, "alpha": 0.7, "n_best": 2, "patience": 2.5, "max_ratio": 1.5, "min_length": 4, "seed": 9}
     search |= {"no_repeat_ngram": 3, "repetition_penalty": 1.25, "temperature": 0.5, "top_k": 6, "top_p": 0.75}
     search |= {"at_least": 0.25, "below": "copy"}
+    search |= {"length_penalty": "gnmt", "coverage_penalty": 0.3, "max_extra": 20}
     engine = {"engine": "torch", "type": "float32", "device": "cpu", "workers": 8, "batch_tokens": 11}
     words = [word for name, value in {**search, **engine}.items() for word in (f"--{name.replace('_', '-')}", value)]
     flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--no-verify", "--format", "jsonl"]
@@ -147,7 +148,7 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     assert passed == {
         **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
         **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False, "split": False, "verify": False},
-        **{"confidence": True},
+        **{"confidence": True, "generate": False},
         **search,
         **engine,
     }
