@@ -10,6 +10,7 @@ import typer
 from typer import Option
 
 from nmt_cli.commands.options import DryRun, Overrides, RecipeName
+from nmt_cli.errors import NmtError
 
 if TYPE_CHECKING:
     from nmt_cli.recipe.schema import Recipe
@@ -28,6 +29,9 @@ def train(
     minutes: Annotated[float | None, Option(metavar="M", help="Stop after this many minutes.")] = None,
     overrides: Overrides = None,
     dry_run: DryRun = False,
+    memory: Annotated[
+        str | None, Option(metavar="SIZE", help="With --dry-run: propose train.batch_tokens for a card, such as 24GB.")
+    ] = None,
     force: Annotated[bool, Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
 ) -> None:
     """Train a model on prepared data, or continue an existing run.
@@ -46,10 +50,12 @@ def train(
     options = {"train.out": str(out) if out else None, "train.minutes": minutes}
     given = {key: value for key, value in options.items() if value is not None}
     loaded = open_recipe(recipe, {**given, **parse_overrides(overrides or [])})
+    if memory is not None and not dry_run:
+        raise NmtError("--memory only works with --dry-run", "add --dry-run, or set train.batch_tokens")
     if dry_run:
-        from nmt_cli.commands.dry_run import show_plan
+        from nmt_cli.commands.dry_run import parse_size, show_plan
 
-        show_plan(loaded, _plan(loaded, start_from, force))
+        show_plan(loaded, _plan(loaded, start_from, force), parse_size(memory) if memory is not None else 0.0)
         return
 
     from nmt_cli.training.screen import TrainingScreen

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
 
 # The linear layers that fuse several matrices into one, which is faster, and the number of these matrices.
@@ -39,7 +40,7 @@ class Attention(nn.Module):
         dropout_rate = self.dropout_rate if self.training else 0.0
         query, key, value = (part.transpose(1, 2) for part in parts)
         weights = None
-        if not need_weights and (not dropout_rate or query.device.type != "cpu"):
+        if not need_weights and (not dropout_rate or not on_cpu(query)):
             context = F.scaled_dot_product_attention(query, key, value, mask, dropout_rate, causal)
         else:
             scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))

@@ -9,12 +9,17 @@ while a target is written, `state` those that change from step to step, both wit
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.text.vocab import BOS, PAD
 
+T = TypeVar("T")
 Tensors = dict[str, Tensor]
 Decoded = tuple[Tensor, Tensors | None]  # features or logits, and attention weights by kind
 Stepped = tuple[Tensor, Tensors | None, Tensors]  # logits, attention weights, the next state
@@ -37,6 +42,15 @@ class Seq2Seq(nn.Module):
     `attention=True` also returns the attention weights that the family has; this costs time. `keep` is False for tokens
     whose embedding is set to zero (SimCut); their position vectors stay.
     """
+
+    recompute = False  # train.checkpoint_activations
+
+    def run(self, part: Callable[..., T], *inputs: Any) -> T:
+        """part(*inputs). If `recompute` is true, the backward pass computes it again, with the same dropout, instead of
+        keeping its tensors."""
+        if self.recompute and self.training and torch.is_grad_enabled():
+            return checkpoint(part, *inputs, use_reentrant=False)
+        return part(*inputs)
 
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """src (B,S) -> memory; with attention also memory["attention"] (B,L,H,S,S)."""

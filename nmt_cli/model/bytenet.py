@@ -84,8 +84,8 @@ class ByteNet(EmbeddingSeq2Seq):
             assert isinstance(block, Block)
             # Positions after the end of a row are zeros, like those beyond the ends of the tensor.
             margin = block.context // 2
-            y = F.pad(block.narrow(x) * mask, (0, 0, margin, margin))
-            x = x + self.drop_out(block.convolve(y))
+            y = F.pad(self.run(block.narrow, x) * mask, (0, 0, margin, margin))
+            x = x + self.drop_out(self.run(block.convolve, y))
         return {"columns": self.encoder_output(self.encoder_norm(x)) * mask}
 
     def start(self, memory: Tensors) -> Tensors:
@@ -116,7 +116,7 @@ class ByteNet(EmbeddingSeq2Seq):
         next_state = {"position": state["position"] + length}
         for i, block in enumerate(self.decoder):
             assert isinstance(block, Block)
-            y = torch.cat([state[f"past{i}"], block.narrow(x)], 1)
+            y = torch.cat([state[f"past{i}"], self.run(block.narrow, x)], 1)
             next_state[f"past{i}"] = y[:, length:]
-            x = x + self.drop_out(block.convolve(y))
+            x = x + self.drop_out(self.run(block.convolve, y))
         return self.drop_out(self.decoder_norm(x)), next_state

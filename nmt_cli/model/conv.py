@@ -95,7 +95,7 @@ class Conv(EmbeddingSeq2Seq):
         for layer in self.encoder:
             # PAD tokens are zeros here, like the positions beyond the ends of a sentence.
             y = F.pad(self.drop_out(x) * mask[..., None], (0, 0, margin, margin))
-            x = (layer(y) + x) * SQRT_HALF
+            x = (self.run(layer, y) + x) * SQRT_HALF
         # Attention to m words averages m values, which divides the variance by m. The factor m * sqrt(1/m) = sqrt(m)
         # restores the variance (section 3.4).
         scale = mask.sum(1).sqrt()[:, None, None]
@@ -128,7 +128,7 @@ class Conv(EmbeddingSeq2Seq):
         for i, layer in enumerate(self.decoder):
             y = torch.cat([past[:, i], self.drop_out(x)], 1)
             inputs.append(y[:, length:])
-            y, layer_weights = layer(y, embedded, memory)
+            y, layer_weights = self.run(layer, y, embedded, memory)
             weights.append(layer_weights)
             x = (y + x) * SQRT_HALF
         return self.drop_out(x), torch.stack(weights, 1), torch.stack(inputs, 1)

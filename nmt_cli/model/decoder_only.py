@@ -105,7 +105,7 @@ class DecoderOnly(EmbeddingSeq2Seq):
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             if i + 1 < len(self.layers) or attention or whole:
-                x, memory[f"keys_values{i}"], layer_weights = layer.read(x, attention)
+                x, memory[f"keys_values{i}"], layer_weights = self.run(layer.read, x, attention)
                 weights += [] if layer_weights is None else [layer_weights]
             else:  # the target needs nothing else of the source from the last layer
                 memory[f"keys_values{i}"] = layer.keys_values(x)
@@ -145,7 +145,8 @@ class DecoderOnly(EmbeddingSeq2Seq):
         weights: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            x, layer_weights = layer.write(x, memory[f"keys_values{i}"], memory.get("mask"), attention)
+            inputs = (x, memory[f"keys_values{i}"], memory.get("mask"), attention)
+            x, layer_weights = self.run(layer.write, *inputs)
             weights += [] if layer_weights is None else [layer_weights]
         if not attention:
             return self.norm(x), None

@@ -69,7 +69,7 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """ "auto" takes the accelerator of the machine, or the CPU; any other name is a type of device, such as "cuda"."""
+    """The device of this type, such as "cuda". "auto" is the accelerator of the machine, or the CPU."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     usable = [accelerator.type, "cpu"] if accelerator is not None else ["cpu"]
     if wanted == "auto":
@@ -108,6 +108,8 @@ def _claimed_precision(device: torch.device) -> str | None:
     """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
+    if device.type == "xpu":
+        return "bf16"
     if device.type == "cpu":
         flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
         return "bf16" if any(getattr(torch.cpu, flag, lambda: False)() for flag in flags) else None

@@ -241,7 +241,7 @@ class Transformer(EmbeddingSeq2Seq):
         x = self.embed(src, self.source_table, self.source_positions, keep, norm=self.source_embedding_norm)
         weights = []
         for layer in self.encoder:
-            x, layer_weights = layer(x, mask, attention)
+            x, layer_weights = self.run(layer, x, mask, attention)
             weights.append(layer_weights)
         x = self.encoder_norm(x)
         for i, layer in enumerate(self.decoder):
@@ -283,7 +283,8 @@ class Transformer(EmbeddingSeq2Seq):
         cross_weights, self_weights = [], []
         for i, layer in enumerate(self.decoder):
             source, layer_past = memory[f"keys_values{i}"], None if past is None else past[:, i]
-            x, layer_cross, layer_self = layer(x, source, memory.get("mask"), layer_past, seen, attention)
+            inputs = (x, source, memory.get("mask"), layer_past, seen, attention)
+            x, layer_cross, layer_self = self.run(layer, *inputs)
             cross_weights.append(layer_cross)
             self_weights.append(layer_self)
         x = self.decoder_norm(x)

@@ -507,7 +507,7 @@ class Train:
     keep: Annotated[Count, "number of last checkpoints to keep; the best checkpoint is always kept"] = 3
     log_every: Annotated[Count, "number of updates between two log entries"] = 50
 
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], "device that computes"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps", "xpu"], "device that computes"] = "auto"
     processes: Annotated[
         int, "CPU processes that share each batch, without torchrun. 0: automatic", Range(low=0, high=1024)
     ] = 0
@@ -517,6 +517,9 @@ class Train:
     compile: Annotated[bool, "use torch.compile: slow to start; meant for GPUs, but not measured there"] = False
     tf32: Annotated[bool, "use TF32 matrix products on GPUs"] = True
     pin_memory: Annotated[bool, "copy batches to a GPU from pinned memory"] = True
+    checkpoint_activations: Annotated[
+        bool, "keep only the inputs of each layer for the backward pass and compute the rest again; saves memory"
+    ] = False
     pad_to: Annotated[Whole, "pad lengths to a multiple of this. 0: 8 on GPUs and the like, 1 on a CPU"] = 0
     tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
@@ -574,6 +577,8 @@ class Recipe:
     def problems(self) -> Iterator[tuple[str, str]]:
         if self.model.tie == "all" and not self.vocab.joint:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
+        if self.train.checkpoint_activations and isinstance(self.model, Rnn):
+            yield "train.checkpoint_activations", "recurrent models cannot compute a layer again"
         if self.train.subword_sampling and self.vocab.type in ("char", "word"):
             yield (
                 "train.subword_sampling",

@@ -35,7 +35,7 @@ class Start(Entry):
     parameters: Annotated[int, "number of trained weights"]
     pairs: Annotated[int, "training pairs in use; pairs that are too long are left out"]
     valid_lines: Annotated[int, "validation lines in use; 0 if there are none"]
-    device: Annotated[str, "`cpu`, `cuda` or `mps`"]
+    device: Annotated[str, "type of the device: `cpu`, `cuda`, `mps`, ..."]
     precision: Annotated[str, "`fp32`, `bf16` or `fp16`"]
     precision_reason: Annotated[str, "why this precision was chosen"]
     processes: Annotated[int, "processes that share each batch"]

@@ -86,8 +86,8 @@ class Budget:
 
 def peak_memory_mb(device: torch.device) -> float:
     """The peak memory of this process, in MiB."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
+    if hasattr(module := torch.get_device_module(device), "max_memory_allocated"):  # CPU and MPS have none
+        return module.max_memory_allocated() / 2**20
     import resource  # Windows lacks this module
 
     unit = 1 if sys.platform == "darwin" else 1024

@@ -182,6 +182,7 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.config = model, config
         self.rewards = config.reward != "none"  # the trainer changes it when train.reward_after has passed
+        model.recompute = config.checkpoint_activations
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""

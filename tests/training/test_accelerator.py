@@ -15,15 +15,21 @@ import pytest
 import torch
 from support.pretend import in_a_fork, pretend
 from support.toy_runs import weights_hash
+from torch._dynamo.utils import counters
 
-from nmt_cli.data.batches import Batch, make_batch
+from nmt_cli.data.batches import Batch, lay_out, make_batch, pad
+from nmt_cli.demo import demo_corpus
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, as_accelerator
-from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Rnn, Train, Transformer
+from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Recipe, Rnn, Train, Transformer
+from nmt_cli.search.beam import search
+from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.torch_engine import score
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.log import read_log
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
+from nmt_cli.training.validation import Validation
 
 PIECES = 40
 CPU = torch.device("cpu")
@@ -142,3 +148,92 @@ def test_the_way_of_accelerators_gives_the_loss_and_the_gradient_of_the_way_of_c
                 sums = trained.gradients(batches(2), 40)
             results.append([sums, *(parameter.grad.to_dense() for parameter in trained.parameters)])
         torch.testing.assert_close(results[1], results[0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not isinstance(model, Rnn)])
+def test_checkpointed_activations_give_the_same_gradient(name):
+    """The backward pass draws the same dropout again, in the way of CPUs and in that of accelerators."""
+    for way in (nullcontext, as_accelerator):
+        results = []
+        for checkpointed in (False, True):
+            trained = updater(MODELS[name], Train(checkpoint_activations=checkpointed), CPU)
+            with way():
+                sums = trained.gradients(batches(2), 40)
+            results.append([sums, *(parameter.grad.to_dense() for parameter in trained.parameters)])
+        torch.testing.assert_close(results[1], results[0], atol=0, rtol=0)
+
+
+def search_and_validate() -> dict[str, int]:
+    """The number of hypotheses that a search on the accelerator finds, by model. Values are 0 at first, then 1."""
+    found, device = {}, torch.device("pretend", 0)
+    with pretend() as waits:
+        for name, model in MODELS.items():
+            with device:
+                built = build_model(model, PIECES, PIECES).eval()
+            sources = [[5, 6, 7], [8]]
+            valid = Validation(None, sources, sources, ["", ""])  # type: ignore[arg-type]
+            valid.loss(built, Recipe(model=model), Compute(device, "fp32", ""))
+            waits.zeros = 25
+            src = torch.from_numpy(pad(sources)).to(device)
+            found[name] = sum(map(len, search([built], src, SearchOptions(beam=2, n_best=2, alpha=1.0))))
+            score([built], list(zip(sources, sources, strict=True)), 1.0, device)
+    return found
+
+
+def test_search_and_validation_leave_no_tensor_on_the_cpu():
+    assert in_a_fork(search_and_validate) == dict.fromkeys(MODELS, 4)
+
+
+@pytest.mark.parametrize("name", ["transformer", "decoder"])
+def test_every_mask_suits_a_fused_kernel_of_attention(name, monkeypatch):
+    """The CPU's own choice is the flash kernel (1). A build without CUDA answers no question about CUDA's kernels, so
+    their documented rules are repeated: masks are boolean and broadcast; causal attention is square and has no mask."""
+    calls, plain = [], torch.nn.functional.scaled_dot_product_attention
+
+    def attend(query, key, value, mask, dropout_rate, causal):
+        calls.append((mask is not None, causal))
+        assert torch._fused_sdp_choice(query, key, value, mask, 0.0, causal) == 1
+        assert mask is None or (mask.dtype is torch.bool and not causal and not mask.requires_grad)
+        assert mask is None or torch.broadcast_shapes(mask.shape, (*query.shape[:3], key.size(2)))[2:] == (
+            query.size(2),
+            key.size(2),
+        )
+        assert not causal or query.size(2) == key.size(2)
+        assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1 and query.size(-1) % 8 == 0
+        return plain(query, key, value, mask, 0.0, causal)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+    trained = updater(MODELS[name], Train(), CPU)
+    with as_accelerator():
+        trained.gradients(batches(1), 40)
+        search([trained.model.eval()], torch.from_numpy(batches(1)[0][0].src), SearchOptions(beam=2, max_length=6))
+    assert {(False, True), (True, False)} <= set(calls)  # causal without a mask, and padding
+
+
+def test_torch_compile_makes_few_graphs_for_many_lengths():
+    """200 batches with the lengths of sentences in the demo corpus, and no operation outside of the graphs."""
+    rows = [(len(source.split()), len(target.split())) for source, target in demo_corpus("train")[:4000]]
+    lengths, random = np.array(rows, np.int32) + 1, np.random.default_rng(2)
+    trained = updater(MODELS["learned positions"], Train(), CPU)
+    torch._dynamo.reset()
+    counters.clear()
+    trained.loss = torch.compile(trained.loss, backend="eager")
+    cuts = lay_out(lengths, 96, random)[:200]
+    assert len(cuts) == 200
+    for numbers in cuts:
+        sides = [[random.integers(4, PIECES, n - 1) for n in lengths[numbers, side]] for side in (0, 1)]
+        batch = make_batch(*sides, 8)
+        trained.update([(batch, 1)], batch.tokens, 1e-4)
+    assert counters["stats"]["unique_graphs"] <= 8 and not counters["graph_break"]
+
+
+def test_recurrent_models_refuse_checkpointed_activations():
+    recipe = Recipe(model=Rnn(), train=Train(checkpoint_activations=True))
+    assert [key for key, _ in recipe.problems()] == ["train.checkpoint_activations"]
+
+
+@pytest.mark.parametrize(("pad_to", "most", "width"), [(1, 0, 6), (8, 0, 8), (8, 100, 8), (8, 5, 6), (4, 6, 7)])
+def test_lengths_are_padded_to_multiples_up_to_the_positions_of_the_model(pad_to, most, width):
+    batch = make_batch([[4, 5, 6, 7, 8], [4]], [[4], [5, 6, 7, 8, 9]], pad_to, most)
+    assert batch.src.shape == batch.tgt_in.shape == batch.tgt_out.shape == (2, width)
+    assert batch.tokens == batch.source_tokens == 8

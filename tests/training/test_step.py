@@ -14,7 +14,7 @@ from support.toy_runs import assert_same_weights, sets, steps_saved
 from nmt_cli.data.batches import BatchStream, ParallelData, Position
 from nmt_cli.errors import NmtError
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute
+from nmt_cli.model.device import Compute, _trial
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder
@@ -250,3 +250,14 @@ def test_the_scale_of_fp16_is_resumed(prepared):
     updates = Updates(prepared, Train(), precision="fp16", state=state)
     updates.update()
     assert updates.updater.scaler.get_scale() == 2048.0 and updates.updater.scaler.state_dict()["_growth_tracker"] == 0
+
+
+def test_training_in_bf16_learns_as_in_fp32(prepared):
+    """A processor without bf16 can die of an illegal instruction, so a child process tries it first."""
+    if isinstance(reason := _trial(CPU, "bf16"), str):
+        pytest.skip(f"bf16 does not work on this processor: {reason}")
+    means = {}
+    for precision in ("fp32", "bf16"):
+        updates = Updates(prepared, Train(), precision=precision)
+        means[precision] = sum([updates.update(rate=3e-3).nll for _ in range(200)][-20:])
+    assert means["bf16"] == pytest.approx(means["fp32"], rel=0.02)
