@@ -221,7 +221,7 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
     assert [measured.ensemble[n] for n in range(3)] == [vocab.target.decode(list(ids)) for ids in expected]
     for text in (result.text, plain(show_table2([measured], 80), 80)):
         lines = text.splitlines()
-        assert len(TABLE2) == 10
+        assert len(TABLE2) == 10 and {row.recipe for row in TABLE2} <= shipped_recipes().keys()
         for row in TABLE2:  # every row of the paper, trained here or not
             found = [line.split() for line in lines if line.startswith(f"{row.model} ")]
             assert found[0][len(row.model.split())] in (row.en_de, row.en_fr)

@@ -62,7 +62,7 @@ def ladder(
     from nmt_cli.data.prepare import prepare
     from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, next_rate, show, show_table2, validation_loss
     from nmt_cli.recipe.help import comments
-    from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides, shipped_recipes
+    from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
     from nmt_cli.recipe.schema import Recipe
     from nmt_cli.terminal.console import messages, output, say, stages
     from nmt_cli.terminal.heatmap import ink_of
@@ -76,7 +76,7 @@ def ladder(
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
     if is_blank(sentence):
         raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
-    rows = tuple(dict.fromkeys(row.recipe for row in TABLE2 if row.recipe in shipped_recipes()))
+    rows = tuple(dict.fromkeys(row.recipe for row in TABLE2))
     names = [name.strip() for name in rungs.split(",") if name.strip()] or list(rows if table2 else SHIPPED)
     if table2 and (unknown := [name for name in names if name not in rows]):
         raise NmtError(f"{unknown[0]} is no row of --table2", f"its rows are {', '.join(rows)}")
