@@ -21,6 +21,7 @@ from nmt_cli.files import read_small
 from nmt_cli.importing.pieces import Segmenter, with_ids
 from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import load_recipe
+from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import check_weights, save_model_files
 from nmt_cli.text.vocab import Imported, write_vocab
 
@@ -120,39 +121,48 @@ def by_id(pieces: Mapping[str, Any], size: int, path: Path) -> list[str]:
 
 def write_model(foreign: Foreign, folder: Path, origin: Path) -> None:
     """Write an nmt model into the empty folder."""
-    recipe = load_recipe(None, dict(foreign.settings))
-    tensors, sides, ids = dict(foreign.tensors), {}, {}
-    for name, side in (("source", foreign.source), ("target", foreign.target)):
-        pieces, size = list(side.pieces), len(side.pieces)
-        pad = foreign.pad if foreign.pad is not None else size  # a new row behind the others
-        specials = (pad, foreign.unk, foreign.eos)
-        order = [pad, foreign.unk, -1, foreign.eos, *(n for n in range(size) if n not in specials)]
-        pieces += ["<pad>"] * (pad == size)
+    recipe, tensors = load_recipe(None, dict(foreign.settings)), dict(foreign.tensors)
+    orders = _orders(foreign)
+    for name in _BY_ID:
+        if name in tensors:
+            tensors[name] = _in_order(tensors[name], orders[not name.startswith("source")], foreign.start)
+    with torch.device("meta"):
+        expected = build_model(recipe.model, *map(len, orders)).state_dict()
+    check_weights(expected, tensors, origin)
+    write_vocabulary(foreign, folder, recipe, origin)
+    save_model_files(folder, tensors, recipe, {"imported": foreign.format})
+
+
+def _orders(foreign: Foreign) -> list[list[int]]:
+    """For each side, the original's id of each id of nmt. -1: BOS. A new PAD comes behind the others."""
+    orders = []
+    for size in (len(foreign.source.pieces), len(foreign.target.pieces)):
+        pad = size if foreign.pad is None else foreign.pad
+        others = [index for index in range(size) if index not in (pad, foreign.unk, foreign.eos)]
+        orders.append([pad, foreign.unk, -1, foreign.eos, *others])
+    return orders
+
+
+def write_vocabulary(foreign: Foreign, folder: Path, recipe: Recipe, origin: Path) -> None:
+    models, ids = [], []
+    for side, order in zip((foreign.source, foreign.target), _orders(foreign), strict=True):
+        pieces = [*side.pieces, *["<pad>"] * (foreign.pad is None)]
         start = next(piece for piece in ("<s>", "<start>", "<nmt-start>") if piece not in pieces)
         named = [start if index < 0 else pieces[index] for index in order]
         if len(set(named)) < len(named):
             raise NmtError(f"the vocabulary of {origin} has a piece twice", "the folder is damaged")
-        sides[name] = with_ids(side.segmenter, named, foreign.marks | {"<pad>"})
-        ids[name] = {piece: index for index, piece in enumerate(named)}
-        for tensor in _BY_ID:
-            is_of_side = tensor.startswith("source") == (name == "source")
-            if tensor in tensors and is_of_side:
-                tensors[tensor] = _in_order(tensors[tensor], order, foreign.start)
-    sizes = (len(ids["source"]), len(ids["target"]))
+        models.append(with_ids(side.segmenter, named, foreign.marks | {"<pad>"}))
+        ids.append({piece: index for index, piece in enumerate(named)})
     imported = Imported(
         -1 if foreign.pad is None else foreign.pad,
         foreign.unk,
         foreign.eos,
         -1 if foreign.start is None else foreign.start,
-        sizes,
-        tuple(ids["source"][code] for code in filter(None, [foreign.source_code])),
-        tuple(ids["target"][code] for code in filter(None, [foreign.target_code])),
+        (len(ids[0]), len(ids[1])),
+        tuple(ids[0][code] for code in filter(None, [foreign.source_code])),
+        tuple(ids[1][code] for code in filter(None, [foreign.target_code])),
     )
-    with torch.device("meta"):
-        expected = build_model(recipe.model, *sizes).state_dict()
-    check_weights(expected, tensors, origin)
-    write_vocab(folder / "vocab", sides, recipe.data, recipe.vocab, imported)
-    save_model_files(folder, tensors, recipe, {"imported": foreign.format})
+    write_vocab(folder / "vocab", {"source": models[0], "target": models[1]}, recipe.data, recipe.vocab, imported)
 
 
 def _in_order(table: Tensor, order: list[int], start: int | None) -> Tensor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import new_folder
+from nmt_cli.importing.ctranslate2 import import_ctranslate2, is_ctranslate2
 from nmt_cli.importing.foreign import Origin, write_model
 from nmt_cli.importing.hf import read_hf
 from nmt_cli.importing.marian import is_marian, read_marian
@@ -18,6 +19,10 @@ from nmt_cli.store.folders import ModelFiles
 def import_model(path: Path, folder: Path, source_lang: str | None = None, target_lang: str | None = None) -> str:
     """Import the model in `path` to `folder`, and return a sentence about it. `folder` appears whole or not at all."""
     origin = Origin(path)
+    if is_ctranslate2(origin):
+        with new_folder(folder) as temporary:
+            import_ctranslate2(origin, temporary, source_lang, target_lang)
+        return f"CTranslate2 model imported to {folder}, for translation alone"
     if origin.has("config.json"):
         foreign = read_hf(origin, source_lang, target_lang)
     elif is_marian(origin):

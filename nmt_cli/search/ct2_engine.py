@@ -24,7 +24,8 @@ from nmt_cli.search.contract import (
     scored_target,
 )
 from nmt_cli.search.quality import coverage_of
-from nmt_cli.text.vocab import EOS, UNK, Vocab, pieces_of
+from nmt_cli.store.folders import ModelFiles
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, Vocab, pieces_of
 
 # CTranslate2 cannot prove that no open hypothesis can win, as beam.py does. On 200 lines of Multi30k, a patience of 1.5
 # gave the translations of beam.py on all lines; a patience of 1 gave other translations on 9 lines.
@@ -58,7 +59,7 @@ def _explain_missing_positions() -> Iterator[None]:
         raise NmtError(message, "use --engine torch") from None
 
 
-def _check_pieces(folder: Path, source: list[str], target: list[str]) -> None:
+def _check_pieces(folder: Path, source: list[str], target: list[str], foreign: bool) -> None:
     """Refuse an export whose pieces are not those of the model's vocabulary. CTranslate2 has its own list of them."""
     shared = folder / "shared_vocabulary.json"
     files = (
@@ -69,7 +70,9 @@ def _check_pieces(folder: Path, source: list[str], target: list[str]) -> None:
             exported = json.loads(read_small(path))
         except (ValueError, RecursionError, FileNotFoundError) as error:
             raise NmtError(f"CTranslate2 cannot load {path}: {error}", _EXPORT_AGAIN) from None
-        if exported != pieces:
+        # A model that was imported from CTranslate2 has its own order, and lacks BOS and PAD.
+        extra = {pieces[PAD], pieces[BOS]} if foreign else set()
+        if exported != pieces if not foreign else set(exported) | extra != set(pieces):
             raise NmtError(f"{path} has other pieces than the vocabulary of the model", _EXPORT_AGAIN)
 
 
@@ -86,7 +89,8 @@ class CTranslate2Engine:
         self.source_pieces = pieces_of(vocab.source)
         self.target_pieces = pieces_of(vocab.target)
         self.target_ids = {piece: index for index, piece in enumerate(self.target_pieces)}
-        _check_pieces(folder, self.source_pieces, self.target_pieces)
+        foreign = not ModelFiles(folder.parent).weights.exists()
+        _check_pieces(folder, self.source_pieces, self.target_pieces, foreign)
         ctranslate2.set_log_level(40)  # errors only; CTranslate2 raises them as exceptions too
         try:
             self.translator = ctranslate2.Translator(

@@ -274,6 +274,11 @@ class Trained:
 def load_model(path: Path, device: torch.device | str = "cpu", verify: bool = True) -> Trained:
     """Load a model for translation. `verify` compares the checksums of its files first."""
     folder = open_model(path, verify)
+    if not ModelFiles(folder.path).weights.exists():
+        problem = f"{path} is an imported CTranslate2 model, which can only translate"
+        raise NmtError(
+            problem, "use nmt translate with --engine ctranslate2, without options that need the torch engine"
+        )
     if verify:
         folder.check_weights()
     tensors = load_tensors(ModelFiles(folder.path).weights)

@@ -163,7 +163,8 @@ def find_model(path: Path) -> ModelFiles:
         raise_if_denied(files.weights)
         if files.weights.exists():
             check_regular(files.weights)
-        if files.weights.is_file() and files.vocab.is_dir():
+        # An imported CTranslate2 model has no other weights.
+        if (files.weights.is_file() or (files.ctranslate2 / "model.bin").is_file()) and files.vocab.is_dir():
             return files
     if not path.exists():
         raise NmtError(f"there is no model {path}", "name the folder of a run, or its model/")
@@ -178,6 +179,8 @@ def open_model(path: Path, verify: bool = True) -> ModelFolder:
     """Read the small files of a model. `verify` compares their checksums first."""
     files = find_model(path)
     about = read_record(files.about, "the model's", verify)
+    if not files.weights.exists() and about.get("imported") != "CTranslate2":
+        raise NmtError(f"{files.weights} is missing", _damage_hint(files.path))
     if verify:
         small = {name: digest for name, digest in about.get("files", {}).items() if name != files.weights.name}
         check_files(files.path, small, _damage_hint(files.path))

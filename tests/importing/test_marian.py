@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from support.small_language import SENTENCES, TEST
 
 from nmt_cli.errors import NmtError
 from nmt_cli.importing.marian import parse_yaml
+from nmt_cli.importing.pieces import read_segmenter
 from nmt_cli.importing.read import import_model
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import BOS, EOS
@@ -32,7 +35,9 @@ transformer-decoder-autoreg: self-attention
 transformer-dim-ffn: 24
 transformer-ffn-activation: {activation}
 transformer-ffn-depth: 2
+transformer-guided-alignment-layer: last
 transformer-heads: 4
+transformer-no-projection: false
 transformer-postprocess: {post}
 transformer-postprocess-emb: d
 transformer-postprocess-top: {top}
@@ -221,6 +226,42 @@ def test_vocabulary_of_opus_is_read():
         "normalize": 1,
         "beam-size": 6,
     }
+
+
+def bare_folder(tmp_path: Path) -> Path:
+    """A model that CTranslate2's own converter has made from Marian's files."""
+    from ctranslate2.converters import MarianConverter
+
+    marian_folder(tmp_path / "marian")
+    pieces = read_segmenter(tmp_path / "marian/vocab.spm").pieces
+    listed = "".join(f"{json.dumps(piece.text, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces))
+    (tmp_path / "vocab.yml").write_text(listed, encoding="utf-8")
+    MarianConverter(str(tmp_path / "marian/model.npz"), [str(tmp_path / "vocab.yml")] * 2).convert(
+        str(tmp_path / "ct2")
+    )
+    for side in ("source", "target"):
+        shutil.copy(tmp_path / "marian/vocab.spm", tmp_path / f"ct2/{side}.spm")
+    return tmp_path / "ct2"
+
+
+def test_bare_ctranslate2_folder_translates_and_does_nothing_else(nmt, tmp_path):
+    folder = bare_folder(tmp_path)
+    for origin, out in (("ct2", "bare"), ("marian", "whole")):
+        result = nmt("import", origin, "--out", out, "--source-lang", "en", "--target-lang", "fr")
+        assert result.code == 0, result.err
+    lines = "".join(f"{text}\n" for text in SENTENCES[:5]).encode()
+    bare, whole = (nmt("translate", out, "--beam", "1", "--no-split", stdin=lines) for out in ("bare", "whole"))
+    assert bare.code == 0 and bare.out == whole.out, bare.err
+    assert nmt("verify", "bare").code == 0
+    only = "can only translate"
+    assert_user_error(nmt("translate", "bare", "--engine", "torch", stdin=lines), only)
+    assert_user_error(nmt("inspect", "bare"), only)
+    assert_user_error(nmt("export", "bare", "--to", "hf", "--out", "hf"), only)
+    (folder / "source.spm").unlink()
+    assert_user_error(nmt("import", "ct2", "--out", "other"), "has no SentencePiece model")
+    (folder / "model.bin").write_bytes(b"x")
+    assert_user_error(nmt("import", "ct2", "--out", "other"), "model.bin is not a model of CTranslate2")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pymarian") is None, reason="pymarian is not installed here")
