@@ -22,6 +22,7 @@ from nmt_cli.commands import (
     compare,
     demo,
     export,
+    finetune,
     import_,
     inspect,
     ladder,
@@ -86,7 +87,14 @@ app = typer.Typer(
 for command in (prepare.prepare, train.train, translate.translate, score.score, inspect.inspect):
     app.command(command.__name__, cls=_Command)(command)
 _MORE = (
-    *(compare.compare, recipes.recipes, demo.demo, export.export, import_.import_, ladder.ladder, learn.learn),
+    finetune.finetune,
+    compare.compare,
+    recipes.recipes,
+    demo.demo,
+    export.export,
+    import_.import_,
+    ladder.ladder,
+    learn.learn,
     verify.verify,
 )
 for more in _MORE:

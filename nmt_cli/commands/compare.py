@@ -45,7 +45,7 @@ def compare(
     if test:
         source, ref = shared_test_set(read)
     models = {run.name: path for run, path in zip(read, runs, strict=True)}
-    scores = _scores(models, source, ref, read[0].recipe.data.target_lang) if source and ref else []
+    scores = translation_scores(models, source, ref, read[0].recipe.data.target_lang) if source and ref else []
     console = output()
     console.print(show_comparison(read, console.width))
     for part in scores:
@@ -54,7 +54,7 @@ def compare(
         say("\nOnly the trainings are compared. --test, or --source and --ref, also compare translations.")
 
 
-def _scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:
+def translation_scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:
     """Translate the source with each model, and compare the scores with paired tests."""
     import nmt_cli
     from nmt_cli.scoring.draw import draw_report

@@ -1,0 +1,152 @@
+"""The data of `nmt finetune`: new text in the pieces of a model, and a share of old text against forgetting."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.data.blocks import Pair
+from nmt_cli.data.check import CheckedCorpus, check_corpora
+from nmt_cli.data.prepare import Files, prepare
+from nmt_cli.data.report import Report
+from nmt_cli.files import new_folder, read_record
+from nmt_cli.recipe.load import open_recipe
+from nmt_cli.recipe.schema import Corpus, Recipe
+from nmt_cli.terminal.console import ShowProgress
+from nmt_cli.text.lines import read_lines, write_text
+
+_HELD_OUT = 500  # old pairs for validation, at most a tenth of the old text, if the model's own are not there
+
+Texts = tuple[Path, Path]  # a source and its translations
+
+
+@dataclass(frozen=True)
+class NewText:
+    """The files of the new text, as `prepare` takes them. Without validation files, pairs are held out."""
+
+    source: Files
+    target: Files
+    tsv: Files
+    valid_source: Files = None
+    valid_target: Files = None
+    valid_tsv: Files = None
+
+
+@dataclass(frozen=True)
+class FineTuningData:
+    folder: Path  # the prepared data
+    report: Report | None  # None: the data were there already
+    kept: int  # old pairs among the training pairs, before cleaning
+    new_valid: Texts | None
+    old_valid: Texts | None  # None: no old text is known
+
+
+def prepare_fine_tuning(
+    origin: Path,
+    folder: Path,
+    text: NewText,
+    *,
+    keep: Corpus | None = None,
+    share: float = 0.3,
+    set: Mapping[str, Any] | None = None,
+    force: bool = False,
+    show: ShowProgress | None = None,
+    on_warning: Callable[[str], None] | None = None,
+) -> FineTuningData:
+    """Prepare the new text for the model `origin`, in `folder`.
+
+    With `keep`, FOLDER-new holds the new text alone, and FOLDER-old the old pairs that were chosen: so many that they
+    are this share of all pairs, or all there are. New and old lines then take turns in the validation text.
+    """
+    old = open_recipe(origin)
+    in_languages = partial(
+        prepare,
+        source_lang=old.data.source_lang or None,
+        target_lang=old.data.target_lang or None,
+        force=force,
+        show=show,
+        on_warning=on_warning,
+    )
+    prepare_new = partial(
+        in_languages,
+        source=text.source,
+        target=text.target,
+        tsv=text.tsv,
+        valid_source=text.valid_source,
+        valid_target=text.valid_target,
+        valid_tsv=text.valid_tsv,
+        set={"vocab.reuse": str(origin), **(set or {})},
+    )
+    old_valid = validation_texts(old.prepared_folder) if "data.prepared" in old.stated else None
+    if keep is None:
+        report = prepare_new(out=folder)
+        return FineTuningData(folder, report, 0, validation_texts(folder), old_valid)
+
+    new, chosen = (folder.with_name(f"{folder.name}-{name}") for name in ("new", "old"))
+    prepare_new(out=new)
+    new_pairs = read_record(new / "meta.json", "the prepared data's")["report"]["splits"]["train"]["sentences"]
+    new_valid = validation_texts(new)
+    kept, held_out = _choose(keep, old, new_pairs * share / (1 - share), 0 if old_valid else _HELD_OUT, show)
+    with new_folder(chosen) as temporary:
+        _write(temporary, "train", kept)
+        _write(temporary, "valid", _pairs(old_valid) if old_valid else held_out)
+        turns = zip_longest(_pairs(new_valid), _pairs(_texts(temporary, "valid")))
+        _write(temporary, "both", (pair for pair in chain.from_iterable(turns) if pair))
+    (source, target), (valid_source, valid_target) = (_texts(chosen, split) for split in ("train", "both"))
+    report = in_languages(
+        source=source,
+        target=target,
+        valid_source=valid_source,
+        valid_target=valid_target,
+        add_to=new,
+        out=folder,
+        set=set,
+    )
+    return FineTuningData(folder, report, len(kept), new_valid, _texts(chosen, "valid"))
+
+
+def validation_texts(folder: Path) -> Texts | None:
+    """The validation text of prepared data. None if there is none."""
+    texts = _texts(folder, "valid")
+    return texts if all(path.is_file() for path in texts) else None
+
+
+def _texts(folder: Path, split: str) -> Texts:
+    return folder / f"{split}.source.txt", folder / f"{split}.target.txt"
+
+
+def _pairs(texts: Texts | None) -> list[Pair]:
+    return list(zip(*map(read_lines, texts), strict=True)) if texts else []
+
+
+def _write(folder: Path, split: str, pairs: Iterable[Pair]) -> None:
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    for path, lines in zip(_texts(folder, split), sides, strict=True):
+        write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _choose(
+    keep: Corpus, old: Recipe, wanted: float, most_held_out: int, show: ShowProgress | None
+) -> tuple[list[Pair], list[Pair]]:
+    """Pairs of the old text at even distances: for training, and others for validation."""
+    with tempfile.TemporaryDirectory(prefix="nmt-finetune-") as spool:
+        silent: ShowProgress = lambda stage, done, total: None  # noqa: E731
+        (corpus,) = check_corpora("old", (keep,), old.data, Path(spool), show or silent)
+        held_out = _evenly(corpus, min(most_held_out, corpus.lines // 10))
+        kept = _evenly(corpus, min(round(wanted) + len(held_out), corpus.lines))
+    return [pair for number, pair in kept.items() if number not in held_out], list(held_out.values())
+
+
+def _evenly(corpus: CheckedCorpus, count: int) -> dict[int, Pair]:
+    """This many pairs of a corpus at even distances, by line number."""
+    lines = max(1, corpus.lines)
+    return {
+        number: pair
+        for number, pair in enumerate(corpus.pairs())
+        if (number + 1) * count // lines > number * count // lines
+    }
