@@ -1,0 +1,107 @@
+"""`nmt finetune`: new text for a trained model, old text against forgetting, and the comparison of both models."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.checks import assert_user_error
+from support.prepared import meta
+from support.toy_corpus import corpus
+from support.toy_runs import sets
+
+from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
+from nmt_cli.recipe.schema import Corpus
+from nmt_cli.store.checkpoint import load_model
+from nmt_cli.text.vocab import load_vocab
+
+
+@pytest.fixture
+def text(tmp_path) -> dict[str, tuple[Path, Path]]:
+    """200 new pairs, and 400 old pairs that the toy corpus does not have."""
+    files = {}
+    for name, lines, first in (("mine", 200, 7000), ("old", 400, 9000)):
+        files[name] = tmp_path / f"{name}.en", tmp_path / f"{name}.de"
+        for path, lines_of_side in zip(files[name], corpus(lines, first), strict=True):
+            path.write_text(lines_of_side)
+    return files
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.25, 60), (0.5, 180), (0.9, 400)])
+def test_old_pairs_have_the_stated_share_or_are_all_there_are(share, expected, text, prepared, tmp_path):
+    """Of 200 new pairs, 20 are held out, so that 180 remain."""
+    new = NewText(*text["mine"], None)
+    data = prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(*text["old"]), share=share)
+    assert data.kept == expected
+    assert [each["lines"] for each in meta(tmp_path / "d")["inputs"]["train"]] == [200, expected]
+    chosen = lines_of(tmp_path / "d-old/train.source.txt")
+    assert len(set(chosen)) == expected and set(chosen) <= set(lines_of(text["old"][0]))
+    assert load_vocab(tmp_path / "d/vocab").same_pieces(load_vocab(prepared / "data/vocab"))
+
+
+def test_new_and_old_validation_lines_take_turns(text, prepared, tmp_path):
+    new = NewText(*text["mine"], None)
+    data = prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(*text["old"]))
+    assert data.old_valid is not None and data.new_valid is not None
+    old, new_lines = lines_of(data.old_valid[0]), lines_of(data.new_valid[0])
+    assert len(new_lines) == len(old) == 20
+    assert lines_of(tmp_path / "d/valid.source.txt")[:4] == [new_lines[0], old[0], new_lines[1], old[1]]
+    # The old lines are the validation text of the old data, which has 20 lines.
+    assert old == lines_of(prepared / "v.en")
+    # The same call does nothing the second time.
+    again = prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(*text["old"]))
+    assert again.report is None and again.kept == data.kept
+
+
+def test_old_validation_pairs_are_held_out_if_the_model_has_none(text, prepared, tmp_path):
+    shutil.copytree(prepared / "data", tmp_path / "base")
+    for side in ("source", "target"):
+        (tmp_path / f"base/valid.{side}.txt").unlink()
+    new = NewText(*text["mine"], None)
+    data = prepare_fine_tuning(tmp_path / "base", tmp_path / "d", new, keep=Corpus(*text["old"]), share=0.9)
+    assert data.old_valid is not None
+    held_out, kept = (lines_of(tmp_path / f"d-old/{split}.source.txt") for split in ("valid", "train"))
+    assert len(held_out) == 40 and len(kept) == 360
+    assert not set(held_out) & set(kept)
+
+
+def test_finetune_trains_from_the_model_and_compares_both_models(nmt, toy, text, tmp_path):
+    assert nmt("train", toy, "--out", "runs/base", *sets("train.steps=3")).code == 0
+    command = ("finetune", "runs/base", "--source", "mine.en", "--target", "mine.de", "--keep", "old.en", "old.de")
+    result = nmt(*command, *sets("train.steps=4", "train.precision=fp32"))
+    assert result.code == 0, result.err
+    about = load_model(tmp_path / "runs/base-mine").about
+    assert about["from"] == str(tmp_path / "runs/base")
+    assert "pairs of old.en are mixed in" in result.err
+    assert "On new text" in result.text and "On old text" in result.text
+    # Each of the two tables has BLEU and chrF of both models.
+    assert len(re.findall(r"(?:BLEU|chrF2) +before +[\d.]+ .*\n +after +[\d.]+ ", result.text)) == 4
+    # The same command with more updates continues the run.
+    again = nmt(*command, *sets("train.steps=5", "train.precision=fp32"))
+    assert again.code == 0 and "continuing from step 4" in again.err, again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--source", "mine.en", "--target", "mine.de"), "there is no model nowhere"),
+        ((), "no new text is named"),
+    ],
+)
+def test_finetune_refuses(arguments, problem, nmt, text, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    assert_user_error(nmt("finetune", "nowhere", *arguments), problem)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_finetune_reports_missing_old_text_before_it_trains(nmt, prepared, text, tmp_path):
+    new = NewText(*text["mine"], None)
+    with pytest.raises(Exception, match=r"gone\.en"):
+        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(Path("gone.en"), Path("gone.de")))
+    assert not (tmp_path / "d").exists()
