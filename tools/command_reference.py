@@ -88,6 +88,8 @@ def _type(kind: Any, declaration: ArgumentInfo | OptionInfo) -> str:
         (kind,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
     if typing.get_origin(kind) is list:
         return _type(typing.get_args(kind)[0], declaration) + ", repeatable"
+    if typing.get_origin(kind) is tuple:
+        return ", ".join(_type(part, declaration) for part in typing.get_args(kind))
     if kind is bool:
         return "flag"
     if typing.get_origin(kind) is typing.Literal:
