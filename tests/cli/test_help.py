@@ -11,7 +11,7 @@ import sys
 import pytest
 
 MAIN_COMMANDS = ["prepare", "train", "translate", "score", "inspect"]
-MORE_COMMANDS = ["compare", "recipes", "demo", "export", "import", "ladder", "learn", "verify"]
+MORE_COMMANDS = ["finetune", "compare", "recipes", "demo", "export", "import", "ladder", "learn", "verify"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], *([name, "--help"] for name in MAIN_COMMANDS + MORE_COMMANDS)])
