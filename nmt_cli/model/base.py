@@ -32,7 +32,8 @@ def select(tensors: Tensors, rows: Tensor) -> Tensors:
 
 def forbid_pad_and_bos(logits: Tensor) -> Tensor:
     """Set the logits (...,V) of PAD and BOS to -inf, in place. Label smoothing gives both a small probability."""
-    logits[..., [PAD, BOS]] = float("-inf")
+    for token in (PAD, BOS):  # a list of both as the index would be copied to an accelerator
+        logits[..., token].fill_(float("-inf"))
     return logits
 
 

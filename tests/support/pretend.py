@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -21,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 # Operations whose result, or whose size of the result, is a value that the host must know.
 WAITING = {
-    aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default, aten.nonzero.default,
+    aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default, aten.nonzero.default,
     aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default,
     aten.unique_dim.default, aten.unique_consecutive.default,
 }  # fmt: skip
@@ -37,6 +38,7 @@ def _gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> tuple
     return gates, gates.clone(), grad.clone(), bias, bias.clone()
 
 
+CELLS = {aten.rnn_tanh_cell.default, aten.gru_cell.default, aten.lstm_cell.default}
 # Operations that FakeTensorMode does not know.
 ANSWERS: dict[Any, Callable[..., Any]] = {
     aten._pin_memory.default: lambda x, *device: x,
@@ -69,10 +71,13 @@ class Waits(TorchDispatchMode):
             self.counts["blocking copy"] += args[1].dim() > 0
         if func in ANSWERS:
             return ANSWERS[func](*args)
-        if func is aten._local_scalar_dense.default:
+        if func in (aten._local_scalar_dense.default, aten.item.default):
             self.zeros -= 1
             value = 0 if self.zeros >= 0 else 1
             return float(value) if args[0].is_floating_point() else value
+        if func in CELLS:  # in inference mode, torch does not take them apart
+            with self:
+                return func.decompose(*args, **kwargs)
         return func(*args, **kwargs)
 
 
@@ -94,6 +99,11 @@ def pretend(zeros: int = 0) -> Iterator[Waits]:
         def synchronize(self) -> None:
             waits.counts["synchronize"] += 1
 
+    def tensor(data: Any, dtype: torch.dtype | None = None, device: Any = "cpu") -> Tensor:
+        is_float = np.array(data).dtype.kind == "f"
+        return torch.zeros(np.shape(data), dtype=dtype or (torch.float32 if is_float else torch.long), device=device)
+
+    torch.tensor = tensor  # type: ignore[assignment]  # the true one asks the device for memory
     torch.Event = Event  # type: ignore[misc, assignment]
     # The modes below hold for this thread only, so the backward pass must not run in another.
     with torch.autograd.set_multithreading_enabled(False), FakeTensorMode(allow_non_fake_inputs=True), waits:

@@ -17,17 +17,19 @@ from support.pretend import in_a_fork, pretend
 from support.toy_runs import weights_hash
 from torch._dynamo.utils import counters
 
-from nmt_cli.data.batches import Batch, lay_out, make_batch
+from nmt_cli.data.batches import Batch, lay_out, make_batch, pad
 from nmt_cli.demo import demo_corpus
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, as_accelerator
 from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Recipe, Rnn, Train, Transformer
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.torch_engine import score
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.log import read_log
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
+from nmt_cli.training.validation import Validation
 
 PIECES = 40
 CPU = torch.device("cpu")
@@ -159,6 +161,28 @@ def test_checkpointed_activations_give_the_same_gradient(name):
                 sums = trained.gradients(batches(2), 40)
             results.append([sums, *(parameter.grad.to_dense() for parameter in trained.parameters)])
         torch.testing.assert_close(results[1], results[0], atol=0, rtol=0)
+
+
+def search_and_validate() -> dict[str, int]:
+    """The number of hypotheses that a search on the accelerator finds, by model. Values are 0 at first, then 1."""
+    found = {}
+    with pretend() as waits:
+        device = torch.device("pretend", 0)
+        for name, model in MODELS.items():
+            with device:
+                built = build_model(model, PIECES, PIECES).eval()
+            sources = [[5, 6, 7], [8]]
+            valid = Validation(None, sources, sources, ["", ""])  # type: ignore[arg-type]
+            valid.loss(built, Recipe(model=model), Compute(device, "fp32", ""))
+            waits.zeros = 25
+            src = torch.from_numpy(pad(sources)).to(device)
+            found[name] = sum(map(len, search([built], src, SearchOptions(beam=2, n_best=2, alpha=1.0))))
+            score([built], list(zip(sources, sources, strict=True)), 1.0, device)
+    return found
+
+
+def test_search_and_validation_leave_no_tensor_on_the_cpu():
+    assert in_a_fork(search_and_validate) == dict.fromkeys(MODELS, 4)
 
 
 @pytest.mark.parametrize("name", ["transformer", "decoder"])
