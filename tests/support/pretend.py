@@ -23,8 +23,8 @@ aten = torch.ops.aten
 # Operations whose result, or whose size of the result, is a value that the host must know.
 WAITING = {
     aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default,
-    aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default,
-    aten.unique_dim.default, aten.unique_consecutive.default,
+    aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default,
+    aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default,
 }  # fmt: skip
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor}
 
