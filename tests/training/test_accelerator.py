@@ -172,7 +172,7 @@ def search_and_validate() -> dict[str, int]:
             with device:
                 built = build_model(model, PIECES, PIECES).eval()
             sources = [[5, 6, 7], [8]]
-            valid = Validation(None, sources, sources, ["", ""])  # type: ignore[arg-type]
+            valid = Validation(None, [0, 1], sources, sources, ["", ""])  # type: ignore[arg-type]
             valid.loss(built, Recipe(model=model), Compute(device, "fp32", ""))
             waits.zeros = 25
             src = torch.from_numpy(pad(sources)).to(device)
