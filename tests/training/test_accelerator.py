@@ -176,8 +176,9 @@ def search_and_validate() -> dict[str, int]:
             valid.loss(built, Recipe(model=model), Compute(device, "fp32", ""))
             waits.zeros = 25
             src = torch.from_numpy(pad(sources)).to(device)
-            found[name] = sum(map(len, search([built], src, SearchOptions(beam=2, n_best=2, alpha=1.0))))
-            score([built], list(zip(sources, sources, strict=True)), 1.0, device)
+            options = SearchOptions(beam=2, n_best=2)
+            found[name] = sum(map(len, search([built], src, options)))
+            score([built], list(zip(sources, sources, strict=True)), options, device)
     return found
 
 
