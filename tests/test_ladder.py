@@ -210,7 +210,7 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
     with load(prepared / "t2/demo-bytenet") as translator:
         assert translator.translate(["a cat ."])[0].n_best
     assert_user_error(
-        nmt("translate", "t2/demo-bytenet", "t.en", "--align", "--format", "jsonl"), "no attention to align"
+        nmt("translate", "t2/demo-bytenet", "t.en", "--align", "--format", "jsonl"), "no attention for --align"
     )
     recipes = [load_recipe(prepared / "t2" / name / "recipe.toml") for name in ("demo-conv", "demo-conv-seed2")]
     measured = measure(recipes, lines=0, ensemble=True)

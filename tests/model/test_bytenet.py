@@ -81,7 +81,8 @@ def test_dilations_repeat_and_widen_the_view():
     assert [layer.dilation for layer in model.decoder] == [1, 2, 4, 1]
     view = 1 + 2 * (1 + 2 + 4 + 1)
     embedded = torch.randn(1, 40, 8, requires_grad=True)
-    output, _ = model.run_decoder(embedded, memory := model.encode(SRC[:1]), model.start(memory))
+    memory = model.encode(SRC[:1])
+    output, _ = model.run_decoder(embedded, memory, model.start(memory), 0)
     output[0, 30].sum().backward()
     seen = embedded.grad[0].abs().sum(1).nonzero().flatten()
     assert (int(seen.min()), int(seen.max())) == (30 - view + 1, 30)
