@@ -195,7 +195,8 @@ def _print_error(message: str, hint: str) -> int:
 
 def _exit(code: int) -> NoReturn:
     """Exit without a message if stdout is a closed pipe. Python's own flush at exit would print one."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a further Ctrl-C ends the process without a traceback
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # a further signal ends the process without a traceback
     try:
         sys.stdout.flush()
     except OSError:

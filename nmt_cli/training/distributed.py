@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -63,6 +64,17 @@ def join(cuda: bool) -> World:
 def leave(world: World) -> None:
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def raise_if_peer_is_gone(error: RuntimeError) -> None:
+    """Say in one sentence that another host died or cannot be reached. gloo says it in a long traceback."""
+    if "gloo" not in str(error):
+        return
+    address = re.search(r"\[([0-9a-f.:]+)\]:\d+", str(error))
+    raise NmtError(
+        f"the connection to the process on {address[1]} is lost" if address else "another process does not answer",
+        "the last checkpoint is intact; torchrun --max-restarts 3 continues from it, and so does the same command",
+    ) from None
 
 
 def is_available() -> bool:

@@ -88,6 +88,9 @@ def train(
         if size > 1:
             return distributed.with_workers(size, partial(job, watch), partial(job, None))
         return job(watch, world)
+    except RuntimeError as error:
+        distributed.raise_if_peer_is_gone(error)
+        raise
     finally:
         distributed.leave(world)
         torch.set_num_threads(threads)

@@ -224,7 +224,10 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def torchrun_cases(bench: Bench) -> Iterator[Case]:
     """The tests with the mark `torture`."""
-    tests = Path(__file__).parent.parent / "training/test_processes.py"
+    tests = Path(__file__).parent.parent
+    files = [
+        tests / name for name in ("training/test_processes.py", "training/test_nodes.py", "translate/test_machines.py")
+    ]
 
     def run(name: str, chance: random.Random) -> str:
         command = (
@@ -236,14 +239,19 @@ def torchrun_cases(bench: Bench) -> Iterator[Case]:
             "no:cacheprovider",
             "-m",
             "torture",
-            str(tests),
+            *map(str, files),
             "-k",
             name,
         )
-        done = subprocess.run(command, cwd=tests.parent.parent.parent, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=tests.parent, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failure(done.stdout[-2000:])
         return "right"
 
-    for name in ("two_processes_give_the_weights_of_one", "torchrun_restarts_a_killed_worker"):
+    for name in (
+        "two_processes_give_the_weights_of_one",
+        "torchrun_restarts_a_killed_worker",
+        "test_nodes",
+        "machines",
+    ):
         yield Case("torchrun", name, partial(run, name))

@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file
 from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
 
+from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Start, Valid, read_log
@@ -122,6 +123,23 @@ if "--multiprocessing-fork" in sys.orig_argv:
     assert f"error: a worker process died: {cause}" in result.err and "train.processes=1" in result.err
     assert "Traceback" not in result.err and "\n\n" not in result.err
     assert run.checkpoint(10).state.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("[gloo/tcp/pair.cc:537] Read error [10.87.0.2]:26244: Connection reset by peer", "on 10.87.0.2 is lost"),
+        ("[gloo/tcp/pair.cc:547] Connection closed by peer [fd00::2]:4711", "on fd00::2 is lost"),
+        ("[gloo/buffer.cc:81] Timed out waiting 1800000ms for recv", "another process does not answer"),
+    ],
+)
+def test_a_lost_peer_is_one_sentence(train_toy, monkeypatch, error, message):
+    def fail(*args: object) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr("nmt_cli.training.session.plan_session", fail)
+    with pytest.raises(NmtError, match=message):
+        train_toy()
 
 
 @pytest.mark.torture
