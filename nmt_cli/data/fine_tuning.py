@@ -15,7 +15,7 @@ from nmt_cli.data.check import CheckedCorpus, check_corpora
 from nmt_cli.data.prepare import Files, prepare
 from nmt_cli.data.report import Report
 from nmt_cli.files import new_folder, read_record
-from nmt_cli.recipe.load import open_recipe
+from nmt_cli.recipe.load import open_recipe, settings_of
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.lines import read_lines, write_text
@@ -64,6 +64,8 @@ def prepare_fine_tuning(
     are this share of all pairs, or all there are. New and old lines then take turns in the validation text.
     """
     old = open_recipe(origin)
+    # The text must suit the model: its normalization, and sentences that are not too long.
+    rules = {key: value for key, value in settings_of(old).items() if key.startswith(("data.normalize", "data.clean."))}
     in_languages = partial(
         prepare,
         source_lang=old.data.source_lang or None,
@@ -80,7 +82,7 @@ def prepare_fine_tuning(
         valid_source=text.valid_source,
         valid_target=text.valid_target,
         valid_tsv=text.valid_tsv,
-        set={"vocab.reuse": str(origin), **(set or {})},
+        set={"vocab.reuse": str(origin), **rules, **(set or {})},
     )
     old_valid = validation_texts(old.prepared_folder) if "data.prepared" in old.stated else None
     if keep is None:

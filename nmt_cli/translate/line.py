@@ -108,7 +108,8 @@ class LineTranslator:
         def is_word(index: int) -> bool:
             return any(map(str.isalpha, vocab.target.id_to_piece(index)))
 
-        self.is_word, self.by_words = is_word, vocab.type == "word"
+        # An imported vocabulary may have a word and lack one of its letters.
+        self.is_word, self.by_words = is_word, vocab.type == "word" or vocab.imported is not None
         self.is_known = is_known_word if self.by_words else is_known
 
     def line(self, row: Row) -> Program[Translation]:

@@ -16,13 +16,16 @@ import torch
 from support.hf_folders import ids_of, marian_folder, multilingual_folder
 from support.small_language import SENTENCES, TEST
 
+from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
+from nmt_cli.data.shards import Shard
 from nmt_cli.demo import demo_corpus
 from nmt_cli.errors import NmtError
 from nmt_cli.importing.read import import_model
 from nmt_cli.search.contract import Request, SearchOptions, with_prefixes, without_prefixes
 from nmt_cli.search.torch_engine import TorchEngine
 from nmt_cli.store.checkpoint import Trained, load_model
-from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, load_vocab
+from nmt_cli.translate.translator import load
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's transformers is not installed")
 pytest.importorskip("ctranslate2")
@@ -37,6 +40,30 @@ def marian(tmp_path_factory) -> tuple[Path, Any, Path]:
     model = marian_folder(folder / "hf")
     import_model(folder / "hf", folder / "nmt")
     return folder / "hf", model, folder / "nmt"
+
+
+def test_new_text_is_prepared_for_fine_tuning_an_imported_model(marian, tmp_path):
+    pairs = demo_corpus("dev")[:40]
+    files = tmp_path / "new.en", tmp_path / "new.fr"
+    for path, lines in zip(files, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    data = prepare_fine_tuning(marian[2], tmp_path / "data", NewText(*files, None))
+    vocab = load_model(marian[2]).vocab
+    assert load_vocab(tmp_path / "data/vocab").same_pieces(vocab)
+    shard = Shard(data.folder, "valid.source", vocab.sizes[0])
+    held_out = data.new_valid[0].read_text(encoding="utf-8").splitlines()
+    assert [shard[n].tolist() for n in range(len(held_out))] == vocab.encode_source(held_out)
+
+
+def test_protection_leaves_words_of_an_imported_vocabulary_to_the_model(marian):
+    """The vocabulary has the words of TEXTS, but not each of their letters as a piece."""
+    with load(marian[2]) as translator:
+        protected, plain = (
+            [translation.text for translation in translator.translate(TEXTS, protect=protect)]
+            for protect in (True, False)
+        )
+        assert protected == plain
+        assert "☃" in translator.translate("☃ " + TEXTS[0]).text
 
 
 def original(trained: Trained, ids: list[int], side: int = 1) -> list[int]:
