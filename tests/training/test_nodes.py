@@ -161,6 +161,22 @@ def test_the_link_is_cut_and_mended(cluster, tokens):
     assert_right(cluster, tokens)
 
 
+def test_a_link_that_stays_cut_is_noticed(cluster, tokens):
+    """Linux sends a packet 15 times before it gives up, which takes a quarter of an hour. Here it sends it 6 times."""
+    for host in cluster.hosts:
+        host.start(["sysctl", "-q", "net.ipv4.tcp_retries2=6"], cluster.folder, cluster.folder / "sysctl.txt").wait()
+    cluster.start(*cluster.hosts)
+    cluster.until_checkpoint(50)
+    cluster.hosts[1].cut()
+    until(lambda: f"the process on {cluster.hosts[1].address} is lost" in cluster.texts()[0], PATIENCE)
+    assert cluster.agents[cluster.hosts[1]].wait(PATIENCE) != 0  # it cannot reach the meeting point
+    assert not cluster.hosts[1].pids()
+    cluster.outputs[1].unlink()  # torchrun's own traceback
+    cluster.hosts[1].mend()
+    cluster.start(cluster.hosts[1])
+    assert assert_right(cluster, tokens)[-1].step >= 50
+
+
 @pytest.mark.parametrize("cluster", [(3, "2:3")], indirect=True)
 def test_a_host_joins_late(cluster, tokens):
     cluster.start(*cluster.hosts[:2])
