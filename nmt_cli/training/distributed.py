@@ -178,7 +178,7 @@ class SharedGradients:
         self._nothing, self._reach = parameters[0].new_zeros((), requires_grad=True), None
         if world.size > 1:
             self._reach = DistributedDataParallel(_Reach(parameters), gradient_as_bucket_view=True)
-            # DistributedDataParallel arranges its buckets anew after its first backward pass, in the order in which that
+            # After its first backward pass, DistributedDataParallel arranges its buckets in the order in which that
             # pass reached the parameters. The buckets decide how the sum of three processes is rounded. This first pass
             # always has the same order, so a resumed run has the buckets of a run that was never stopped.
             self.send()
@@ -196,8 +196,8 @@ class SharedGradients:
 class _Reach(nn.Module):
     """Returns a loss whose backward pass reaches every parameter, because DistributedDataParallel waits for all.
 
-    An expert without tokens has no gradient. With find_unused_parameters, DistributedDataParallel would search the graph
-    of each update for such parameters, and send one more tensor.
+    An expert without tokens has no gradient. With find_unused_parameters, DistributedDataParallel would search the
+    graph of each update for such parameters, and send one more tensor.
     """
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:

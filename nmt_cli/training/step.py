@@ -176,8 +176,8 @@ class Updater:
                 raise
             raise NmtError(
                 "memory ran out while the gradients were sent to the other processes",
-                "the last checkpoint is intact, and the same command continues from it; processes need less memory with a "
-                "smaller train.batch_tokens",
+                "the last checkpoint is intact, and the same command continues from it; a new run with a smaller "
+                "train.batch_tokens needs less memory",
             ) from None
 
     def tensors(self, batch: Batch) -> list[Tensor]:

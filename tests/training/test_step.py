@@ -102,8 +102,10 @@ def test_memory_that_runs_out_while_gradients_are_sent_is_an_error(prepared, mon
 
     monkeypatch.setattr("nmt_cli.training.distributed.add_up", lambda tensors, world: None)
     updates.updater.world, updates.updater.shared = World(0, 2), Processes()
-    updates.stream.take = lambda count, batches=updates.stream.take(1): batches
-    updates.update(), updates.update()
+    batches = updates.stream.take(1)
+    updates.stream.take = lambda count: batches
+    updates.update()
+    updates.update()
     assert updates.updater.shared.sent == 2
     with pytest.raises(NmtError, match="memory ran out while the gradients were sent"):
         updates.update()
