@@ -174,23 +174,23 @@ class SharedGradients:
     `send`, in each update. So the processes may have different numbers of micro-batches.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], world: World) -> None:
-        self._nothing, self._reach = parameters[0].new_zeros((), requires_grad=True), None
-        if world.size > 1:
-            self._reach = DistributedDataParallel(_Reach(parameters), gradient_as_bucket_view=True)
-            # After its first backward pass, DistributedDataParallel arranges its buckets in the order in which that
-            # pass reached the parameters. The buckets decide how the sum of three processes is rounded. This first pass
-            # always has the same order, so a resumed run has the buckets of a run that was never stopped.
-            self.send()
+    def __init__(self, parameters: list[nn.Parameter], first_loss: Callable[[], Tensor]) -> None:
+        """The gradients are sent in the order in which the backward pass of `first_loss` finds them.
+
+        The buckets, which decide how the sum of three processes is rounded, follow this order. It must not depend on
+        trained weights: then a resumed run has the buckets of a run that was never stopped.
+        """
+        self._parameters = parameters
+        self._reach = DistributedDataParallel(_Reach(parameters), gradient_as_bucket_view=True)
+        self.sent_by(first_loss()).backward()
 
     def sent_by(self, loss: Tensor) -> Tensor:
         """The same loss. Its backward pass leaves the mean of the gradients in every parameter."""
-        return loss if self._reach is None else self._reach(loss)
+        return self._reach(loss)
 
     def send(self) -> None:
         """Send the gradients of earlier backward passes. Other processes may use `sent_by` in the same update."""
-        if self._reach is not None:
-            self._reach(self._nothing).backward()
+        self.sent_by(self._parameters[0].new_zeros((), requires_grad=True)).backward()
 
 
 class _Reach(nn.Module):
@@ -205,7 +205,7 @@ class _Reach(nn.Module):
         self.parameters_to_reach = nn.ParameterList(parameters)
 
     def forward(self, loss: Tensor) -> Tensor:
-        return _Reached.apply(loss, *reversed(self.parameters_to_reach))
+        return _Reached.apply(loss, *self.parameters_to_reach)
 
 
 class _Reached(torch.autograd.Function):

@@ -63,11 +63,13 @@ class Updater:
         state: State,
         note: Callable[[str], None],
         world: distributed.World = ALONE,
+        shared: distributed.SharedGradients | None = None,
     ) -> None:
+        """`shared` is needed if there are several processes."""
         self.model, self.loss, self.settings = model, loss, settings
         self.compute, self.state, self.note, self.world = compute, state, note, world
         self.parameters = list(model.parameters())
-        self.shared = distributed.SharedGradients(self.parameters, world)
+        self.shared = shared
         self.largest = 0  # cells of the largest part of a micro-batch whose backward pass had enough memory
         self.optimizers = make_optimizers(model, settings, world)
         # fp16 cannot hold small gradients, so the loss is multiplied by a large scale. Other precisions need no scale.
@@ -144,11 +146,11 @@ class Updater:
                     for part in parts_of_batch:
                         # The backward pass of the last part sends the gradients while it runs, and cannot be tried
                         # again. So a part that is larger than all before is computed first and sent afterwards.
-                        sent = self.world.size > 1 and part is parts[-1][-1] and part.cells <= self.largest
+                        sent = self.shared is not None and part is parts[-1][-1] and part.cells <= self.largest
                         sums += self.backward(part, weight, sent)
                         if self.optimizers[0].state:  # the first step of the optimizers takes memory for their moments
                             self.largest = max(self.largest, part.cells)
-                if not sent:
+                if self.shared is not None and not sent:
                     self.shared.send()
                 return sums
             except RuntimeError as error:  # torch.OutOfMemoryError is a RuntimeError
@@ -161,16 +163,16 @@ class Updater:
         with self.compute.autocast():
             loss, nll, _ = self.loss(*self.tensors(part))
         loss_to_descend = self.scaler.scale(loss * weight)
-        if sends:
-            self.send(loss_to_descend)
+        if sends and self.shared is not None:
+            self.send(loss_to_descend, self.shared)
         else:
             loss_to_descend.backward()
         return torch.stack([loss.detach(), nll])
 
-    def send(self, loss: Tensor) -> None:
+    def send(self, loss: Tensor, shared: distributed.SharedGradients) -> None:
         """A backward pass that sends the gradients while it runs. The other processes wait for all of them."""
         try:
-            self.shared.sent_by(loss).backward()
+            shared.sent_by(loss).backward()
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
