@@ -37,12 +37,14 @@ pickle.loads(pickle.dumps(audit.install))"""
 
 
 def test_no_module_reads_pickles_or_runs_text_as_code():
-    """multiprocessing pickles what nmt sends to its own worker processes. No file is read that way."""
+    """multiprocessing pickles what nmt sends to its own worker processes. No file is read that way, except by torch's
+    loader for plain weights, which runs nothing (`nmt import`)."""
     forbidden = {"pickle.load", "pickle.loads", "torch.load", "marshal.load", "marshal.loads", "eval", "exec"}
     for path in Path(nmt_cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                assert ast.unparse(node.func) not in forbidden, f"{path}, line {node.lineno}"
+                only_weights = "weights_only=True" in map(ast.unparse, node.keywords)
+                assert only_weights or ast.unparse(node.func) not in forbidden, f"{path}, line {node.lineno}"
 
 
 @pytest.fixture(scope="module")
