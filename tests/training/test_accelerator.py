@@ -189,7 +189,7 @@ def test_search_and_validation_leave_no_tensor_on_the_cpu():
 @pytest.mark.parametrize("name", ["transformer", "decoder"])
 def test_every_mask_suits_a_fused_kernel_of_attention(name, monkeypatch):
     """The CPU's own choice is the flash kernel (1). A build without CUDA answers no question about CUDA's kernels, so
-    the rules that we know of are repeated: masks are boolean and broadcast; causal attention is square and has no mask."""
+    the rules that we know are repeated: masks are boolean and broadcast; causal attention is square, without a mask."""
     calls, plain = [], torch.nn.functional.scaled_dot_product_attention
 
     def attend(query, key, value, mask, dropout_rate, causal):
