@@ -1,7 +1,7 @@
 """The only module that knows ranks. One process is a world of size 1; every call below then returns at once.
 
 torchrun sets the environment that `join` reads. Without torchrun, `with_workers` starts processes on the cores of this
-machine. `SharedGradients` adds up the gradients of all processes.
+machine. DistributedDataParallel is not used, because it needs the same number of micro-batches in every process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from datetime import timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import die_with_parent, sigint_blocked
 
 T = TypeVar("T")
+_BUCKET = 1 << 24  # bytes that are summed in one call
 
 
 @dataclass(frozen=True)
@@ -166,66 +166,20 @@ def _init_process_group(world: World, store: str) -> None:
     dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=timeout)
 
 
-class SharedGradients:
-    """Takes the mean of the gradients of all processes, by DistributedDataParallel.
-
-    Its hooks send a gradient as soon as the backward pass has it, but only in a backward pass that `sent_by` announced.
-    All other backward passes accumulate gradients, as with no_sync. Each process announces one backward pass, or calls
-    `send`, in each update. So the processes may have different numbers of micro-batches.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter], first_loss: Callable[[], Tensor]) -> None:
-        """The gradients are sent in the order in which the backward pass of `first_loss` finds them.
-
-        The buckets, which decide how the sum of three processes is rounded, follow this order. It must not depend on
-        trained weights: then a resumed run has the buckets of a run that was never stopped.
-        """
-        self._parameters = parameters
-        self._reach = DistributedDataParallel(_Reach(parameters), gradient_as_bucket_view=True)
-        self.sent_by(first_loss()).backward()
-
-    def sent_by(self, loss: Tensor) -> Tensor:
-        """The same loss. Its backward pass leaves the mean of the gradients in every parameter."""
-        return self._reach(loss)
-
-    def send(self) -> None:
-        """Send the gradients of earlier backward passes. Other processes may use `sent_by` in the same update."""
-        self.sent_by(self._parameters[0].new_zeros((), requires_grad=True)).backward()
-
-
-class _Reach(nn.Module):
-    """Returns a loss whose backward pass reaches every parameter, because DistributedDataParallel waits for all.
-
-    An expert without tokens has no gradient. With find_unused_parameters, DistributedDataParallel would search the
-    graph of each update for such parameters, and send one more tensor.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        super().__init__()
-        self.parameters_to_reach = nn.ParameterList(parameters)
-
-    def forward(self, loss: Tensor) -> Tensor:
-        return _Reached.apply(loss, *self.parameters_to_reach)
-
-
-class _Reached(torch.autograd.Function):
-    """The gradient of the parameters is None: their real gradients come on other ways."""
-
-    @staticmethod
-    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.parameters = len(parameters)
-        return loss.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient, *[None] * ctx.parameters
-
-
 def add_up(tensors: Iterable[Tensor], world: World) -> None:
     """Replace each tensor by its sum over all processes."""
-    if world.size > 1:
-        for tensor in tensors:
-            dist.all_reduce(tensor)
+    if world.size == 1:
+        return
+    buckets: list[list[Tensor]] = [[]]
+    for tensor in tensors:
+        buckets[-1].append(tensor)
+        if sum(part.nbytes for part in buckets[-1]) >= _BUCKET:
+            buckets.append([])
+    for bucket in filter(None, buckets):
+        flat = torch.cat([tensor.flatten() for tensor in bucket])
+        dist.all_reduce(flat)
+        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def gather(value: T, world: World) -> list[T]:

@@ -63,14 +63,10 @@ class Updater:
         state: State,
         note: Callable[[str], None],
         world: distributed.World = ALONE,
-        shared: distributed.SharedGradients | None = None,
     ) -> None:
-        """`shared` is needed if there are several processes."""
         self.model, self.loss, self.settings = model, loss, settings
         self.compute, self.state, self.note, self.world = compute, state, note, world
         self.parameters = list(model.parameters())
-        self.shared = shared
-        self.largest = 0  # cells of the largest part of a micro-batch whose backward pass had enough memory
         self.optimizers = make_optimizers(model, settings, world)
         # fp16 cannot hold small gradients, so the loss is multiplied by a large scale. Other precisions need no scale.
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == "fp16")
@@ -92,13 +88,13 @@ class Updater:
         `tokens` is the number of target tokens in all processes. The loss is the mean over these tokens. `read` returns
         the figures of the update.
         """
-        # 1. The gradient and the figures, over all processes.
+        # 1. This process's part of the gradient, then the sum over all processes.
         sums = self.gradients(batches, tokens)
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        distributed.add_up([sums], self.world)
+        distributed.add_up([sums, *gradients], self.world)
 
         # 2. The gradient's norm, without the scale of fp16.
         for optimizer in self.optimizers:
@@ -130,57 +126,28 @@ class Updater:
         return Update(loss, nll, norm, applied=False)
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
-        """Leave the gradient over all processes in each parameter; return this process's sums of loss and nll, (2,).
-
-        If memory runs out, try again with smaller parts of the micro-batches.
-        """
-        weight = self.world.size / tokens  # the gradient over all processes is the mean of theirs
+        """Leave the gradient in each parameter; return the sums of loss and nll, (2,). If memory runs out, try again
+        with smaller parts of the micro-batches."""
         while True:
             self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
-            parts = [list(batch.parts(self.state.splits)) for batch, _ in batches]
-            sent = False
             try:
-                for (_, seed), parts_of_batch in zip(batches, parts, strict=True):
+                for batch, seed in batches:
                     torch.manual_seed(seed)
-                    for part in parts_of_batch:
-                        # The backward pass of the last part sends the gradients while it runs, and cannot be tried
-                        # again. So a part that is larger than all before is computed first and sent afterwards.
-                        sent = self.shared is not None and part is parts[-1][-1] and part.cells <= self.largest
-                        sums += self.backward(part, weight, sent)
-                        if self.optimizers[0].state:  # the first step of the optimizers takes memory for their moments
-                            self.largest = max(self.largest, part.cells)
-                if self.shared is not None and not sent:
-                    self.shared.send()
+                    for part in batch.parts(self.state.splits):
+                        sums += self.backward(part, 1.0 / tokens)
                 return sums
             except RuntimeError as error:  # torch.OutOfMemoryError is a RuntimeError
                 if not out_of_memory(error):
                     raise
             self.split_more(max(len(batch.src) for batch, _ in batches))
 
-    def backward(self, part: Batch, weight: float, sends: bool) -> Tensor:
+    def backward(self, part: Batch, weight: float) -> Tensor:
         """Add to the gradients. This is a function of its own, so that its graph is freed if memory runs out."""
         with self.compute.autocast():
             loss, nll, _ = self.loss(*self.tensors(part))
-        loss_to_descend = self.scaler.scale(loss * weight)
-        if sends and self.shared is not None:
-            self.send(loss_to_descend, self.shared)
-        else:
-            loss_to_descend.backward()
+        self.scaler.scale(loss * weight).backward()
         return torch.stack([loss.detach(), nll])
-
-    def send(self, loss: Tensor, shared: distributed.SharedGradients) -> None:
-        """A backward pass that sends the gradients while it runs. The other processes wait for all of them."""
-        try:
-            shared.sent_by(loss).backward()
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            raise NmtError(
-                "memory ran out while the gradients were sent to the other processes",
-                "the last checkpoint is intact, and the same command continues from it; a new run with a smaller "
-                "train.batch_tokens needs less memory",
-            ) from None
 
     def tensors(self, batch: Batch) -> list[Tensor]:
         device = self.compute.device

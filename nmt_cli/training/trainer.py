@@ -34,7 +34,7 @@ from nmt_cli.store import checkpoint
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, find_model
 from nmt_cli.store.log import Average, End, Entry, LogWriter, Note, Start, Train, Valid
-from nmt_cli.text.vocab import EOS, load_vocab
+from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.budget import Budget, peak_memory_mb
@@ -172,19 +172,14 @@ class Trainer:
         # 3. The model and its weights.
         torch.manual_seed(self.settings.seed)
         self.model = build_model(recipe.model, *self.vocab.sizes).to(device)
-        self.objective = TrainingLoss(self.model, self.settings).train()
-        shared = None
-        if world.size > 1:  # before trained weights are loaded, so that all sessions send gradients in the same order
-            ends = torch.full((2, 2), EOS, device=device)
-            parameters = list(self.model.parameters())
-            shared = distributed.SharedGradients(parameters, lambda: self.objective(ends, ends, ends)[0])
         if resume_from:
             checkpoint.fill(self.model, checkpoint.load_tensors(resume_from.weights), resume_from.path)
         elif start_from is not None:
             files = find_model(start_from)
             checkpoint.fill(self.model, checkpoint.load_weights(files), files.path)
+        self.objective = TrainingLoss(self.model, self.settings).train()
         loss: Callable[..., Losses] = torch.compile(self.objective) if self.settings.compile else self.objective
-        self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world, shared)
+        self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)
         if resume_from and self.updater.moving_average is not None:

@@ -11,16 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
-from torch import nn
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Start, Valid, read_log
-from nmt_cli.training.distributed import SharedGradients, World, gather, with_workers
 from nmt_cli.training.session import keep_freed_memory, local_processes
 
 
@@ -70,28 +67,6 @@ def test_two_processes_give_the_weights_of_one(nmt, toy, tmp_path, accumulate, b
     assert [entry.kind for entry in ours] == [entry.kind for entry in theirs]
     figures = [[(entry.loss, entry.bleu, entry.chrf, entry.lines) for entry in log] for log in (ours, theirs)]
     assert np.allclose(*figures, atol=1e-4)
-
-
-def gradients_of_process(world: World) -> list[np.ndarray]:
-    """Two updates. Process n has n passes. The second pass sends the gradients; processes 0 and 1 have none."""
-    used, unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
-    shared, means = SharedGradients([used, unused], used.sum), []
-    for update in (1, 2):
-        used.grad = unused.grad = None
-        for number in range(world.rank):
-            loss = (used * update * torch.arange(3.0)).sum() * 10**number
-            (shared.sent_by(loss) if number == 1 else loss).backward()
-        if world.rank < 2:
-            shared.send()
-        means += [used.grad.numpy().copy(), unused.grad.numpy().copy()]
-    return gather(means, world)
-
-
-def test_processes_share_gradients_of_different_numbers_of_passes_and_of_unused_parameters():
-    for means in with_workers(3, gradients_of_process, gradients_of_process):
-        for update, (used, unused) in enumerate(zip(means[::2], means[1::2], strict=True), 1):
-            # Process 1 has one pass, process 2 has two: 1 + 1 + 10.
-            assert np.allclose(used, update * np.arange(3.0) * 12 / 3) and not unused.any()
 
 
 def test_partial_torchrun_environment_means_one_process(train_toy, monkeypatch):

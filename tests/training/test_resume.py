@@ -9,7 +9,7 @@ import signal
 import pytest
 from support.checks import assert_user_error, wait_until
 from support.records import write_again
-from support.toy_runs import TWO_PROCESSES, losses, notes, sets, steps_saved, weights_hash
+from support.toy_runs import losses, notes, sets, steps_saved, weights_hash
 
 from nmt_cli.files import sha256_of
 from nmt_cli.scoring.metrics import Scores
@@ -70,8 +70,8 @@ def test_resume_after_kill_9_is_exact(nmt, start_nmt, toy, tmp_path, options, fi
 
 @pytest.mark.parametrize(
     "options",
-    [[*EVERYTHING, *TWO_PROCESSES, *sets("train.optimizer=muon")], RECURRENT, CONVOLUTIONAL, DECODER],
-    ids=["two processes with muon", "recurrent", "convolutional", "decoder"],
+    [[*EVERYTHING, *sets("train.processes=3", "train.optimizer=muon")], RECURRENT, CONVOLUTIONAL, DECODER],
+    ids=["three processes with experts and muon", "recurrent", "convolutional", "decoder"],
 )
 def test_resume_from_a_checkpoint_is_exact(nmt, toy, tmp_path, options):
     """A copy of a run, as kill -9 would have left it after step 10: later lines of the log are still there."""

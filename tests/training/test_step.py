@@ -20,7 +20,6 @@ from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Note
 from nmt_cli.text.vocab import load_vocab
-from nmt_cli.training.distributed import World
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
 from nmt_cli.training.validation import evaluating
@@ -84,30 +83,6 @@ def test_out_of_memory_with_one_row_is_an_error(prepared):
 
     updates.updater.loss = never
     with pytest.raises(NmtError, match="even with one sentence at a time"):
-        updates.update()
-
-
-def test_memory_that_runs_out_while_gradients_are_sent_is_an_error(prepared, monkeypatch):
-    """The first two updates send their gradients afterwards: the memory of such an update is not known yet."""
-    updates = Updates(prepared, Train())
-
-    class Processes:
-        sent = 0
-
-        def send(self):
-            self.sent += 1
-
-        def sent_by(self, loss):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("nmt_cli.training.distributed.add_up", lambda tensors, world: None)
-    updates.updater.world, updates.updater.shared = World(0, 2), Processes()
-    batches = updates.stream.take(1)
-    updates.stream.take = lambda count: batches
-    updates.update()
-    updates.update()
-    assert updates.updater.shared.sent == 2
-    with pytest.raises(NmtError, match="memory ran out while the gradients were sent"):
         updates.update()
 
 
