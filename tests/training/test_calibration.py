@@ -21,7 +21,7 @@ from nmt_cli.training.distributed import World
 from nmt_cli.translate.translator import load
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def calibrated(model, trained):
     """calibrated(seconds) calibrates the small model on its validation lines."""
     recipe = load_recipe(model / "recipe.toml")
@@ -29,17 +29,21 @@ def calibrated(model, trained):
     return lambda seconds: calibrate(trained.model, recipe, trained.vocab, compute, World(0, 1), seconds)
 
 
-def test_calibration_is_repeatable_and_time_limits_the_lines(calibrated, model):
-    whole = calibrated(math.inf)
+@pytest.fixture(scope="module")
+def whole(calibrated):
+    """The estimates from all validation lines."""
+    return calibrated(math.inf)
+
+
+def test_calibration_is_repeatable_and_time_limits_the_lines(calibrated, whole, model):
     assert whole.lines == len(list(read_lines(model.parent / "data/valid.target.txt")))
     assert whole == calibrated(math.inf)
     part = calibrated(0)
     assert part is None or part.lines < whole.lines
 
 
-def test_translation_sees_the_figures_of_the_calibration(calibrated, model):
+def test_translation_sees_the_figures_of_the_calibration(whole, model):
     """The share of good translations and the mean confidence are equal on the lines of the fit."""
-    whole = calibrated(math.inf)
     sources = list(read_lines(model.parent / "data/valid.source.txt"))
     with load(model, engine="torch", workers=1) as translator:
         found = [one.confidence for one in translator.translate(sources, protect=False, split=False)]

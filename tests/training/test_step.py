@@ -252,6 +252,7 @@ def test_the_scale_of_fp16_is_resumed(prepared):
     assert updates.updater.scaler.get_scale() == 2048.0 and updates.updater.scaler.state_dict()["_growth_tracker"] == 0
 
 
+@pytest.mark.torture  # the trial of the processor takes long
 def test_training_in_bf16_learns_as_in_fp32(prepared):
     """A processor without bf16 can die of an illegal instruction, so a child process tries it first."""
     if isinstance(reason := _trial(CPU, "bf16"), str):
