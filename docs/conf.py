@@ -23,7 +23,14 @@ html_show_sphinx = False
 html_show_copyright = False
 html_extra_path = ["site"]  # index.html at the root of the site leads to docs/index.html
 myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline"]  # classes of pictures
 highlight_language = "text"  # commands are not Python
+
+
+def show_light_or_dark_pictures(app: Sphinx, name: str, source: list[str]) -> None:
+    """A code host chooses between a light and a dark picture by <picture>; the theme of this site does so by classes."""
+    picture = r'<picture>\s*<source .*?srcset="(.*?)">\s*<img alt="(.*?)" src="(.*?)">\s*</picture>'
+    source[0] = re.sub(picture, r"![\2](\3){.only-light} ![\2](\1){.only-dark}", source[0])
 
 
 def add_table_of_contents(app: Sphinx, name: str, source: list[str]) -> None:
@@ -44,3 +51,4 @@ def path_in_site(link: str) -> PurePosixPath:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_table_of_contents)
+    app.connect("source-read", show_light_or_dark_pictures)
