@@ -127,7 +127,10 @@ class Trial:
         self.fresh()
         process = self.start(self.command.words)
         time.sleep(seconds)
-        os.killpg(process, signal.SIGKILL)  # a process that has ended is still waited for
+        try:
+            os.killpg(process, signal.SIGKILL)  # a process that has ended is still waited for
+        except ProcessLookupError:  # the child has not made its group yet
+            os.kill(process, signal.SIGKILL)
         self._recover(self.finish(process), expected)
 
     def _recover(self, code: int, expected: Undisturbed) -> None:
