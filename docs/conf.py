@@ -28,7 +28,7 @@ highlight_language = "text"  # commands are not Python
 
 
 def show_light_or_dark_pictures(app: Sphinx, name: str, source: list[str]) -> None:
-    """A code host chooses between a light and a dark picture by <picture>; the theme of this site does so by classes."""
+    """A code host chooses between a light and a dark picture by <picture>, the theme of this site by classes."""
     picture = r'<picture>\s*<source .*?srcset="(.*?)">\s*<img alt="(.*?)" src="(.*?)">\s*</picture>'
     source[0] = re.sub(picture, r"![\2](\3){.only-light} ![\2](\1){.only-dark}", source[0])
 
