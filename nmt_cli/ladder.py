@@ -81,7 +81,7 @@ class Rung:
     runs: list[Run]
     test: dict[int, tuple[str, str]]  # the source and the reference of each test line, by the number of the line
     translations: list[dict[int, str]]
-    ensemble: dict[int, str]  # translations by all runs together; empty if nobody needs them
+    ensemble: dict[int, str]  # translations by all runs together; empty if the table has no row for them
 
     @property
     def parameters(self) -> int:

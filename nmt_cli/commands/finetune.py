@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -36,7 +37,9 @@ def finetune(
     ] = 0.3,
     out: Annotated[
         Path | None,
-        Option("--out", "-o", metavar="FOLDER", help="Folder of the new run. Default: MODEL-NAME of the text."),
+        Option(
+            "--out", "-o", metavar="FOLDER", help="Folder of the new run. Default: runs/MODEL-TEXT, after both names."
+        ),
     ] = None,
     minutes: Annotated[float | None, Option(metavar="M", help="Stop after this many minutes.")] = None,
     overrides: Overrides = None,
@@ -64,7 +67,7 @@ def finetune(
     if not texts:
         raise NmtError("no new text is named", "name it with --source and --target, or with --tsv")
     find_model(model)  # report a missing model before any work
-    run = out or model.with_name(f"{model.resolve().name}-{texts[0].name.split('.')[0]}")
+    run = out or default_run(model, texts[0])
     given = parse_overrides(overrides or [])
     of_data = {key: value for key, value in given.items() if key.startswith(("data.", "vocab."))}
     of_training = {key: value for key, value in given.items() if key not in of_data}
@@ -105,4 +108,11 @@ def finetune(
         output().print(f"\nOn {name} text, {valid[0]}:", soft_wrap=True)
         for part in translation_scores({"before": model, "after": run}, *valid, recipe.data.target_lang):
             output().print(part)
-    say(f"\nthe fine-tuned model: {run}; next: nmt translate {run}")
+    say(f"\nthe fine-tuned model: {run}; next: nmt translate {shlex.quote(str(run))}")
+
+
+def default_run(model: Path, text: Path) -> Path:
+    """runs/opus and mine.en make runs/opus-mine. RUN/model is the model of RUN."""
+    folder = model.resolve()
+    name = folder.parent.name if folder.name == "model" else folder.name
+    return Path("runs") / f"{name}-{text.name.split('.')[0]}"

@@ -29,7 +29,7 @@ def import_(
     nmt import opus-mt-en-de --out runs/opus
     nmt import nllb-200-distilled-600M --source-lang eng_Latn --target-lang fra_Latn --out runs/nllb
 
-    The folder must be on disk: nothing is downloaded. nmt translate, nmt inspect, nmt export and nmt train --from then
+    The folder must be on disk: nothing is downloaded. nmt translate, nmt inspect, nmt export and nmt finetune then
     use the model like any other. docs/import.md lists what can be imported.
     """
     from nmt_cli.files import check_overwrite

@@ -13,7 +13,7 @@ from nmt_cli.errors import NmtError
 
 
 def learn(
-    name: Annotated[str, Argument(metavar="[CLAIM]", help="The claim to run. Without it, list the claims.")] = "",
+    name: Annotated[str, Argument(metavar="CLAIM", help="The claim to run. Without it, list the claims.")] = "",
     everything: Annotated[bool, Option("--all", help="Run all claims.")] = False,
     html: Annotated[
         Path | None, Option("--html", metavar="FILE", help="Also write the results as a page for the browser.")
@@ -26,10 +26,10 @@ def learn(
 ) -> None:
     """Run claims about attention as small experiments, and say whether they hold here.
 
-    Every claim has a rule that was stated before, and three seeds. Small models are trained on the demo corpus,
-    once for all claims. The same command continues after an interruption.
+    Every claim has three seeds, and a rule that was written before its first run. The claims share small models,
+    which are trained on the demo corpus. The same command continues after an interruption.
 
-    \\b
+    \b
     nmt learn
     nmt learn alignment
     nmt learn --all --html page.html

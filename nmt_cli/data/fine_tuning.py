@@ -60,8 +60,8 @@ def prepare_fine_tuning(
 ) -> FineTuningData:
     """Prepare the new text for the model `origin`, in `folder`.
 
-    With `keep`, FOLDER-new holds the new text alone, and FOLDER-old the old pairs that were chosen: so many that they
-    are this share of all pairs, or all there are. New and old lines then take turns in the validation text.
+    `keep` is old text. Old pairs are chosen until they are `share` of all pairs, or until no more are left. FOLDER-new
+    then holds the new text alone, and FOLDER-old the chosen pairs. New and old lines take turns in the validation text.
     """
     old = open_recipe(origin)
     # The text must suit the model: its normalization, and sentences that are not too long.

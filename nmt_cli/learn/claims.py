@@ -109,7 +109,7 @@ CLAIMS = (
     ),
     Claim(
         "alignment",
-        "Attention finds out which words translate each other, although nobody tells it.",
+        "Attention learns which words translate each other. The training data do not say so.",
         "The alignment error rate of the attention is at least 10 points below that of the diagonal.",
         "Nothing in the training says that cat is chat. The model only learns to predict the next word, and looking "
         "at the right source word helps. The grammar of the demo corpus knows the true alignment, so we can count. "
@@ -205,9 +205,8 @@ CLAIMS = (
         "No line of any seed has a lower log p with beam 5 than with greedy search, and BLEU is at least as high in "
         "most seeds.",
         "Greedy search takes the best word at every step and cannot take it back. Beam search keeps five "
-        "beginnings. It usually finds a more probable translation, but there is no guarantee: the beginning that "
-        "greedy search would have followed can fall out of the beam. And a more probable translation need not be a "
-        "better one.",
+        "beginnings. It usually finds a more probable translation, but not always: the five can lose the beginning "
+        "that greedy search follows. A more probable translation is not always a better one.",
         models.beam_search,
         beam_wins,
     ),

@@ -72,7 +72,7 @@ class Experts(nn.Module):
         return gates
 
     def balance_loss(self, ids: Tensor) -> Tensor:
-        """The loss of the noted routes, which it forgets. ids (B,T) are the tokens of the pass; PAD does not count."""
+        """The loss of the noted routes. Then the notes are removed. ids (B,T) are the tokens; PAD does not count."""
         importance, load = (torch.cat(parts, 1)[ids != PAD].sum(0) for parts in zip(*self.routes, strict=True))
         self.routes = []
         return self.balance * (squared_variation(importance) + squared_variation(load))

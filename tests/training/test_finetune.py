@@ -12,6 +12,7 @@ from support.prepared import meta
 from support.toy_corpus import corpus
 from support.toy_runs import sets
 
+from nmt_cli.commands.finetune import default_run
 from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
 from nmt_cli.recipe.schema import Corpus
 from nmt_cli.store.checkpoint import load_model
@@ -85,6 +86,14 @@ def test_finetune_trains_from_the_model_and_compares_both_models(nmt, toy, text,
     # The same command finds the run complete, and only compares again.
     again = nmt(*command, *sets("train.steps=4", "train.precision=fp32"))
     assert again.code == 0 and "On new text" in again.text, again.err
+
+
+@pytest.mark.parametrize("model", ["runs/opus", "runs/opus/", "runs/opus/model", "other/../runs/opus", "."])
+def test_the_new_run_is_named_after_the_model_and_the_text(model, tmp_path, monkeypatch):
+    folder = tmp_path / "opus" if model == "." else tmp_path
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    assert default_run(Path(model), Path("texts/mine.en.gz")) == Path("runs/opus-mine")
 
 
 @pytest.mark.parametrize(
