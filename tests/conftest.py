@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.checks import Result
 from support.forked import Forked
-from support.running import Running
+from support.running import Piped, Running
 from support.small_language import sentences
 from support.toy_corpus import corpus
 from support.toy_runs import RECIPE
@@ -49,7 +49,7 @@ def nmt_in(forked, tmp_path_factory):
         streams = [folder / name for name in ("stdin", "stdout", "stderr")]
         for stream, content in zip(streams, (stdin, b"", b""), strict=True):
             stream.write_bytes(content)
-        code = forked.run(words, cwd, environment, streams, timeout=600)
+        code = forked.run(words, cwd, environment | {"NMT_TEST_FORK": "1"}, streams, timeout=600)
         return Result(code, streams[1].read_bytes(), streams[2].read_text())
 
     return run
@@ -62,19 +62,23 @@ def nmt(nmt_in, tmp_path):
 
 
 @pytest.fixture
-def start_nmt(forked, tmp_path):
-    """start_nmt("train", "x.toml") starts the command in tmp_path. The test sends signals and waits for the end."""
+def start_nmt(forked, tmp_path, tmp_path_factory):
+    """start_nmt("train", "x.toml") starts the command in tmp_path. The test sends signals and waits for the end.
+
+    With pipes=True the test writes to the command and reads from it while it runs.
+    """
     if forked is None:
         pytest.skip("no fork on this system")
     started: list[Running] = []
+    folder = tmp_path_factory.mktemp("started")
 
-    def start(*args: object, env: dict[str, str] | None = None) -> Running:
-        streams = [tmp_path / f".{len(started)}.{name}" for name in ("stdin", "stdout", "stderr")]
+    def start(*args: object, env: dict[str, str] | None = None, pipes: bool = False) -> Running:
+        streams = [folder / f"{len(started)}.{name}" for name in ("stdin", "stdout", "stderr")]
         for stream in streams:
-            stream.touch()
+            os.mkfifo(stream) if pipes else stream.touch()
         environment = {**os.environ, "COLUMNS": "100", **(env or {})}
         process = forked.start(list(map(str, args)), tmp_path, environment, streams)
-        started.append(Running(forked, process, streams))
+        started.append(Piped(forked, process, streams) if pipes else Running(forked, process, streams))
         return started[-1]
 
     yield start

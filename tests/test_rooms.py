@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -139,11 +140,13 @@ def internal_name(full_name: str) -> str:
     return name if name in MODULES else "__init__"  # a name of the Python API: nmt_cli.load
 
 
-ALL_IMPORTS = [
-    statement
-    for module, path in MODULES.items()
-    for statement in imports_of(module, path, path.read_text(encoding="utf-8"))
-]
+@cache
+def all_imports() -> list[Import]:
+    return [
+        statement
+        for module, path in MODULES.items()
+        for statement in imports_of(module, path, path.read_text(encoding="utf-8"))
+    ]
 
 
 def allows(entries: tuple[str, ...], module: str) -> bool:
@@ -161,7 +164,7 @@ def is_violation(statement: Import) -> bool:
 def loads_torch(module: str, visited: set[str]) -> list[Import]:
     """The chain of imports by which loading the module loads torch; empty where loading it does not."""
     visited.add(module)
-    for statement in ALL_IMPORTS:
+    for statement in all_imports():
         if statement.module != module or statement.inside_function:
             continue
         if statement.is_torch:
@@ -180,7 +183,7 @@ def test_every_module_is_in_a_room_of_the_table():
 
 
 def test_rooms_import_only_what_the_table_allows():
-    violations = [statement for statement in ALL_IMPORTS if is_violation(statement)]
+    violations = [statement for statement in all_imports() if is_violation(statement)]
     known = {
         (statement.path.relative_to(ROOT / "nmt_cli").as_posix(), statement.imported): statement
         for statement in violations
@@ -193,7 +196,7 @@ def test_rooms_import_only_what_the_table_allows():
 
 def test_no_module_imports_the_commands_or_the_rooms_beside_them():
     """The exceptions: cli.py imports the commands, and the commands import `ladder` and `learn`."""
-    for statement in ALL_IMPORTS:
+    for statement in all_imports():
         room, imported = statement.module.split(".")[0], statement.imported.split(".")[0]
         if statement.internal:
             assert imported != "commands" or room in ("commands", "cli"), str(statement)
@@ -218,7 +221,7 @@ def test_modules_without_torch_do_not_load_it_through_others():
 
 def test_no_cycles_between_modules():
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for statement in ALL_IMPORTS:
+    for statement in all_imports():
         if statement.internal:
             graph[statement.module].add(statement.imported)
     try:

@@ -182,6 +182,8 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.config = model, config
         self.rewards = config.reward != "none"  # the trainer changes it when train.reward_after has passed
+        # A search is no graph. torch.compiler.disable imports the compiler, which takes seconds.
+        self.reward_loss = torch.compiler.disable(reward_loss) if config.compile else reward_loss
         model.recompute = config.checkpoint_activations
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
@@ -196,7 +198,7 @@ class TrainingLoss(nn.Module):
                 loss = loss + config.source_loss * self.loss_of(read[0][None, :, :-1], src[:, 1:])[0]
             loss = self.with_auxiliary(loss, src, tgt_in, count)
             if self.training and self.rewards:
-                rewarded = reward_loss(self.model, memory, src, tgt_out, config.reward_samples)
+                rewarded = self.reward_loss(self.model, memory, src, tgt_out, config.reward_samples)
                 loss = config.likelihood_weight * loss + rewarded
             return loss, nll, count
         # Both passes are one batch. Dropout is drawn per element, so the two halves have different noise.

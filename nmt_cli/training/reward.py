@@ -33,7 +33,6 @@ def gleu(hypothesis: Sequence[int], reference: Sequence[int]) -> float:
     return (ours & theirs).total() / most if most else 1.0
 
 
-@torch.compiler.disable
 def reward_loss(model: Seq2Seq, memory: Tensors, src: Tensor, tgt_out: Tensor, samples: int) -> Tensor:
     """The sum over the sentences of the loss above. `memory` is what the model has read of src; it carries gradients.
 

@@ -65,10 +65,10 @@ def assert_children_die(process: subprocess.Popen, seconds: float, number: signa
     assert born
     process.send_signal(number)
     process.wait(PATIENCE)
-    wait_until(lambda: not any(map(_is_running, born)))
+    wait_until(lambda: not any(map(is_running, map(int, born))))
 
 
-def _is_running(process_id: str) -> bool:
+def is_running(process_id: int) -> bool:
     try:
         status = Path(f"/proc/{process_id}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

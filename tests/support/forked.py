@@ -15,6 +15,7 @@ import gc
 import importlib
 import io
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -83,7 +84,10 @@ def warm_up() -> None:
         *("store.verify", "training.screen", "training.session", "translate.translator"),
     ):
         importlib.import_module(f"nmt_cli.{module}")
-    for library in ("ctranslate2.specs", "sacrebleu.metrics", "sentencex", "tomli_w", "encodings.utf_8_sig"):
+    # torch's optimizers import torch._dynamo, which takes more than a second.
+    for library in (
+        *("ctranslate2.specs", "sacrebleu.metrics", "sentencex", "tomli_w", "encodings.utf_8_sig", "torch._dynamo"),
+    ):
         with contextlib.suppress(ImportError):  # ctranslate2 is not on every platform
             importlib.import_module(library)
 
@@ -91,12 +95,13 @@ def warm_up() -> None:
     from typer.main import get_command
 
     from nmt_cli import cli
-    from nmt_cli.model.device import matrix_rate
+    from nmt_cli.model import device
 
     cli.app = get_command(cli.app)
     with contextlib.redirect_stdout(io.StringIO()):
         cli.app(["recipes", "demo"], standalone_mode=False)  # Typer imports its parser with the first command
-    matrix_rate(torch.device("cpu"), torch.get_num_threads())
+    device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
+    device._claimed_precision = lambda device: None  # a trial takes seconds; tests/model/test_device.py makes one
 
 
 def serve() -> bool:
@@ -125,11 +130,19 @@ def serve() -> bool:
     return False
 
 
+def start_workers_by_fork() -> None:
+    """A worker process of the command is a fork, which need not import torch again."""
+    get_context = multiprocessing.get_context
+    multiprocessing.get_context = lambda method=None: get_context("fork")  # type: ignore[assignment]
+
+
 def run_and_exit() -> None:
     """Run the command, then exit as Python does, but without freeing the modules one by one: that takes long."""
     from nmt_cli.cli import main
 
     code = 1
+    if "NMT_TEST_FORK" in os.environ:
+        start_workers_by_fork()
     if "NMT_TEST_FAULT" in os.environ:
         import faults
 

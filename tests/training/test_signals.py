@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.checks import wait_until
+from support.checks import is_running, wait_until
 from support.toy_runs import TWO_PROCESSES, sets, steps_saved
 
 from nmt_cli.store.checkpoint import load_state
@@ -152,11 +151,3 @@ def test_workers_end_when_their_leader_is_killed(training_with_a_worker, tmp_pat
     training_with_a_worker.send_signal(signal.SIGKILL)
     assert training_with_a_worker.wait().code == -signal.SIGKILL
     wait_until(lambda: not is_running(worker))
-
-
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:1]
-    except (ProcessLookupError, FileNotFoundError):
-        return False

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.checks import PATIENCE, read_line
@@ -48,25 +49,30 @@ def test_pipe_is_not_asked_for_lines(nmt, model):
 
 
 @pytest.mark.parametrize(("files", "total"), [(True, "30/30"), (False, "30/?")])
-def test_progress_bar_is_shown_only_if_stderr_alone_is_a_terminal(model, write, files, total):
+def test_progress_bar_is_shown_only_if_stderr_alone_is_a_terminal(forked, model, write, tmp_path, files, total):
     """If stdout is a terminal, too, a bar would stand between the lines. FORCE_COLOR does not turn a file into one."""
-    source = write("x.en", text_of(SENTENCES[:30]))
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), *([str(source)] if files else [])]
-    keyboard, screen = os.openpty()
-    with source.open("rb") as lines:
-        done = subprocess.run(command, stdin=lines, stdout=subprocess.PIPE, stderr=screen, check=True)
-    os.close(screen)
-    shown = os.read(keyboard, 1 << 16).decode()
-    assert "translating" in shown and total in shown
-    assert len(done.stdout.splitlines()) == 30 and b"\x1b" not in done.stdout
-    keyboard, screen = os.openpty()
-    with source.open("rb") as lines:
-        subprocess.run(command, stdin=lines, stdout=screen, stderr=screen, check=True)
-    os.close(screen)
-    assert "translating" not in os.read(keyboard, 1 << 16).decode()
-    colored = {**os.environ, "FORCE_COLOR": "1"}
-    done = subprocess.run([*command, str(source)], capture_output=True, env=colored, check=True)
-    assert done.stderr == b""
+    source, out = write("x.en", text_of(SENTENCES[:30])), write("out", "")
+    command = ["translate", str(model), *([str(source)] if files else [])]
+
+    def shown(stdout: Path | None, environment: dict[str, str]) -> str:
+        """What the terminal shows, which is stderr, and also stdout if `stdout` is None."""
+        keyboard, screen = os.openpty()
+        terminal = Path(os.ttyname(screen))
+        assert forked.run(command, tmp_path, environment, [source, stdout or terminal, terminal], PATIENCE) == 0
+        os.write(screen, b"end")  # a terminal without output would let the reader wait
+        text = os.read(keyboard, 1 << 16).decode()
+        os.close(screen)
+        os.close(keyboard)
+        return text
+
+    environment = {**os.environ, "TERM": "xterm"}
+    bar = shown(out, environment)
+    assert "translating" in bar and total in bar
+    assert len(out.read_bytes().splitlines()) == 30 and b"\x1b" not in out.read_bytes()
+    assert "translating" not in shown(None, environment)
+    err = write("err", "")
+    assert forked.run(command, tmp_path, environment | {"FORCE_COLOR": "1"}, [source, out, err], PATIENCE) == 0
+    assert err.read_bytes() == b""
 
 
 def test_closed_stderr_does_not_stop_the_translation(model, write):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.checks import assert_children_die, read_line
+from support.checks import Result, is_running, wait_until
 from support.small_language import ENGINES, SENTENCES, text_of
 
 from nmt_cli.translate import stream
@@ -22,53 +21,50 @@ from nmt_cli.translate.stream import overlapped, windows
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_line_is_answered_before_the_end_of_input(model, engine):
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_line_is_answered_before_the_end_of_input(start_nmt, model, engine):
+    running = start_nmt("translate", model, "--engine", engine, pipes=True)
     for sentence in SENTENCES[:3]:
-        process.stdin.write(sentence.encode() + b"\n")
-        process.stdin.flush()
-        assert read_line(process, 300).endswith(b"\n")
-    process.stdin.close()
-    assert process.wait(300) == 0
-    assert process.stdout.read() == b"" and b"Traceback" not in process.stderr.read()
+        running.stdin.write(sentence.encode() + b"\n")
+        assert running.read_line().endswith(b"\n")
+    running.stdin.close()
+    assert running.wait() == Result(0, b"", "")
 
 
-def resident_mb(process: subprocess.Popen) -> float:
-    (line,) = (line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmRSS" in line)
+def resident_mb(process: int) -> float:
+    (line,) = (line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "VmRSS" in line)
     return int(line.split()[1]) / 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize(("engine", "some", "many"), [("ctranslate2", 5000, 15_000), ("torch", 1000, 2000)])
-def test_memory_is_bounded_on_endless_input(model, engine, some, many):
+@pytest.mark.parametrize(("engine", "some", "many"), [("ctranslate2", 3000, 6000), ("torch", 600, 1200)])
+def test_memory_is_bounded_on_endless_input(start_nmt, model, engine, some, many):
     """Neither unread output nor fast input may fill the memory: `yes` is a thousand times faster than the model."""
-    with subprocess.Popen(["yes", "the cat sees the dog."], stdout=subprocess.PIPE) as endless:
-        command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--beam", "1", "--engine", engine]
-        process = subprocess.Popen(command, stdin=endless.stdout, stdout=subprocess.PIPE)
-        for _ in range(some):
-            assert read_line(process, 300)
-        after_some = resident_mb(process)
-        time.sleep(3)  # time for `yes` to write gigabytes
-        after_a_rest = resident_mb(process)
-        for _ in range(many):
-            assert read_line(process, 300)
-        after_many = resident_mb(process)
-        process.kill()
+    running = start_nmt("translate", model, "--beam", "1", "--engine", engine, pipes=True)
+    with subprocess.Popen(["yes", "the cat sees the dog."], stdout=running.stdin) as endless:
+        running.stdin.close()
+        running.skip_lines(some)
+        after_some = resident_mb(running.process)
+        time.sleep(2)  # time for `yes` to write gigabytes
+        after_a_rest = resident_mb(running.process)
+        running.skip_lines(many)
+        after_many = resident_mb(running.process)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
         endless.kill()
     assert max(after_a_rest, after_many) < after_some + 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_worker_processes_end_with_the_command(model, number):
+def test_worker_processes_end_with_the_command(start_nmt, model, number):
     """A worker that lived on would keep the output pipe open."""
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", "torch", "--workers", "2"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdin.write(b"the cat.\n")
-    process.stdin.flush()
-    assert read_line(process, 300)
-    assert_children_die(process, 0, number)
-    assert process.stdout.read() == b""
+    running = start_nmt("translate", model, "--engine", "torch", "--workers", "2", pipes=True)
+    running.stdin.write(b"the cat.\n")
+    assert running.read_line()
+    workers = running.children()
+    assert len(workers) >= 2 or not Path("/proc/self/task").exists()
+    running.send_signal(number)
+    assert running.wait().out == b""
+    wait_until(lambda: not any(map(is_running, workers)))
 
 
 def test_closed_output_pipe_is_no_error(model):
@@ -172,15 +168,13 @@ def test_full_disk_is_an_error(model):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_ctrl_c_is_quiet(model, engine):
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdin.write(text_of(SENTENCES))
-    process.stdin.flush()
-    assert read_line(process, 300)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 130 and err == b""
+def test_ctrl_c_is_quiet(start_nmt, model, engine):
+    running = start_nmt("translate", model, "--engine", engine, pipes=True)
+    running.stdin.write(text_of(SENTENCES))
+    assert running.read_line()
+    running.send_signal(signal.SIGINT)
+    result = running.wait()
+    assert result.code == 130 and result.err == ""
 
 
 def test_ctranslate2_engine_starts_without_torch(model, tmp_path):
@@ -196,24 +190,19 @@ def test_ctranslate2_engine_starts_without_torch(model, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_signal_removes_the_unfinished_file(model, tmp_path, engine, number):
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), "--engine", engine, "--out", "out.fr"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdin.write(b"the cat.\n")
-    process.stdin.flush()
-    deadline = time.monotonic() + 300
-    while not list(tmp_path.iterdir()):
-        assert time.monotonic() < deadline, "the command has not opened its output file"
-        time.sleep(0.01)
-    time.sleep(1)  # the signal arrives while lines are translated
-    process.send_signal(number)
+def test_signal_removes_the_unfinished_file(start_nmt, model, tmp_path, engine, number):
+    running = start_nmt("translate", model, "--engine", engine, "--out", "out.fr", pipes=True)
+    running.stdin.write(b"the cat.\n")
+    wait_until(lambda: any(path.stat().st_size for path in tmp_path.iterdir()))  # the first line is in the file
+    running.send_signal(number)
+    result = running.wait()
     # A process that Python ends by the signal itself has the negative code; a shell shows both as 128 + number.
-    assert process.wait(300) in (128 + number, -number) and b"Traceback" not in process.stderr.read()
+    assert result.code in (128 + number, -number) and "Traceback" not in result.err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_named_pipe_is_answered_line_by_line(model, tmp_path, suffix):
+def test_named_pipe_is_answered_line_by_line(start_nmt, model, tmp_path, suffix):
     import zstandard
 
     def packed(text: bytes) -> bytes:
@@ -221,14 +210,12 @@ def test_named_pipe_is_answered_line_by_line(model, tmp_path, suffix):
 
     pipe = tmp_path / f"pipe{suffix}"
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "nmt_cli", "translate", str(model), str(pipe)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, pipe.open("wb", buffering=0) as feed:
+    running = start_nmt("translate", model, pipe, pipes=True)
+    with pipe.open("wb", buffering=0) as feed:
         for _ in range(2):
             feed.write(packed(b"the cat.\n"))
-            assert select.select([process.stdout], [], [], 300)[0], "no answer before the end of input"
-            assert process.stdout.readline().strip()
-        feed.close()
-        assert process.wait(300) == 0
+            assert running.read_line().strip()
+    assert running.wait().code == 0
 
 
 def test_process_substitution_is_read_once(nmt, model):
