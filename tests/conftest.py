@@ -42,7 +42,9 @@ def nmt_in(forked, tmp_path_factory):
 
     def run(cwd: Path, *args: object, stdin: bytes = b"", env: dict[str, str] | None = None) -> Result:
         words, environment = list(map(str, args)), {**os.environ, "COLUMNS": "100", **(env or {})}
-        if env or forked is None:  # some variables are for Python itself, which reads them when it starts
+        # Python and its C library read some variables when they start; cli.py reads the width when it is imported.
+        at_start = any(name.startswith(("PYTHON", "LC_")) for name in env or {}) or int(environment["COLUMNS"]) < 80
+        if forked is None or at_start:
             command = [sys.executable, "-m", "nmt_cli", *words]
             done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=600)
             return Result(done.returncode, done.stdout, done.stderr.decode())

@@ -68,5 +68,7 @@ class Piped(Running):
         """Read what is left. The command must not write more than pipes hold."""
         code = self.forked.wait(self.process, timeout)
         self.stdin.close()
-        with self.stdout, self.stderr:
-            return Result(code, self.stdout.read(), self.stderr.read().decode())
+        out, err = (b"" if stream.closed else stream.read() for stream in (self.stdout, self.stderr))
+        self.stdout.close()
+        self.stderr.close()
+        return Result(code, out, err.decode())

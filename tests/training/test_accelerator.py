@@ -55,11 +55,14 @@ SETTINGS = {
 }
 
 
-def batches(count: int, pad_to: int = 8) -> list[tuple[Batch, int]]:
+LENGTHS, SHORT = ((5, 3), (2, 4)), ((2, 1), (1, 2))  # of the sources and of the targets
+
+
+def batches(count: int, pad_to: int = 8, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> list[tuple[Batch, int]]:
     random = np.random.default_rng(3)
     made = []
     for seed in range(count):
-        sides = [[random.integers(4, PIECES, length).tolist() for length in lengths] for lengths in ((5, 3), (2, 4))]
+        sides = [[random.integers(4, PIECES, length).tolist() for length in side] for side in lengths]
         made.append((make_batch(*sides, pad_to), seed))
     return made
 
@@ -84,9 +87,9 @@ def waits_of_updates() -> dict[str, dict[str, int]]:
     with pretend() as waits:
         for name, (model, settings) in cases.items():
             trained = updater(model, settings, torch.device("pretend", 0))
-            first = trained.update(batches(1), 20, 1e-3)
+            first = trained.update(batches(1, 1, SHORT), 20, 1e-3)
             waits.counts.clear()
-            trained.update(batches(2), 40, 1e-3)
+            trained.update(batches(2, 1, SHORT), 40, 1e-3)
             trained.read(first)
             found[name] = dict(waits.counts)
     return found
