@@ -143,6 +143,8 @@ def run_and_exit() -> None:
     code = 1
     if "NMT_TEST_FORK" in os.environ:
         start_workers_by_fork()
+    if "NMT_TEST_HIDE" in os.environ:
+        sys.modules[os.environ["NMT_TEST_HIDE"]] = None  # type: ignore[assignment]  # as if it were not installed
     if "NMT_TEST_FAULT" in os.environ:
         import faults
 
