@@ -145,6 +145,16 @@ def next_rate(losses: Mapping[float, float]) -> float:
     return beyond if LEAST_RATE <= beyond <= MOST_RATE else 0.0
 
 
+def try_rates(ladder: Ladder, rung: str, train: Callable[[Recipe, str], None]) -> dict[float, float]:
+    """The validation loss of a rung for each learning rate that was tried. `train` trains a recipe under a heading."""
+    losses: dict[float, float] = {}
+    while rate := next_rate(losses):
+        trial = ladder.trial(rung, rate)
+        train(trial, f"trial of train.lr = {rate:g}")
+        losses[rate] = validation_loss(trial.run_folder)
+    return losses
+
+
 def validation_loss(run: Path) -> float:
     """The lowest validation loss of a run; infinite if the run has none."""
     losses = [entry.loss for entry in read_log(run) if isinstance(entry, Valid) and entry.loss is not None]

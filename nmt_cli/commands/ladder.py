@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +61,7 @@ def ladder(
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
     """
     from nmt_cli.data.prepare import prepare
-    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, next_rate, show, show_table2, validation_loss
+    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, show, show_table2, try_rates
     from nmt_cli.recipe.help import comments
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
     from nmt_cli.recipe.schema import Recipe
@@ -100,6 +101,9 @@ def ladder(
         if result.signal:
             raise typer.Exit(128 + result.signal)
 
+    def train_trial(heading: str, recipe: Recipe, what: str) -> None:
+        train_run(recipe, f"{heading}\n{what}")
+
     for number, (name, seeded) in enumerate(zip(names, recipes, strict=True), 1):
         heading = f"\nrung {number} of {len(names)}, {seeded[0].name}: {comments(find_recipe(name))[0]}"
         own = runs.data_of(name)
@@ -107,11 +111,7 @@ def ladder(
             with stages() as progress:
                 prepare(own, show=progress)
         if choose_rates:
-            losses: dict[float, float] = {}
-            while rate := next_rate(losses):
-                trial = runs.trial(name, rate)
-                train_run(trial, f"{heading}\ntrial of train.lr = {rate:g}")
-                losses[rate] = validation_loss(trial.run_folder)
+            losses = try_rates(runs, name, partial(train_trial, heading))
             best = min(losses, key=losses.__getitem__)
             tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
             say(f"\n{seeded[0].name}: train.lr = {best:g} has the lowest validation loss: {tried}")

@@ -128,7 +128,7 @@ def translate(
     type: Annotated[
         str, _engine(metavar="TYPE", help="Number type of ctranslate2: float32, int8, int16, float16, ...")
     ] = "auto",
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], _engine(help="Where to compute.")] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps", "xpu"], _engine(help="Where to compute.")] = "auto",
     workers: Annotated[int, _engine(min=0, metavar="N", help="Processes or replicas. 0: one for each core.")] = 0,
     batch_tokens: Annotated[
         int, _engine(min=0, metavar="N", help="Source pieces translated together. 0: a number that is fast.")

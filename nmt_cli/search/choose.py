@@ -48,7 +48,7 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
         count = wanted.workers or (1 if device == "cuda" else cores())
         engine = CTranslate2Engine(model.ctranslate2, model.vocab, wanted.type, device, count)
     else:
-        count = wanted.workers or (1 if wanted.device in ("cuda", "mps") else cores())
+        count = wanted.workers or (cores() if wanted.device in ("auto", "cpu") else 1)
         threads = 1 if count > 1 else 0
         engine = TorchEngine([model.path for model in models], wanted.device, threads, verify=False)
         if engine.device.type != "cpu":
@@ -77,8 +77,8 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
         obstacle = f"CTranslate2 does not support {setting}"
     elif len(models) > 1 or option:
         obstacle = f"the ctranslate2 engine does not support {'--ensemble' if len(models) > 1 else option}"
-    elif wanted.device == "mps":
-        obstacle = "CTranslate2 does not support --device mps"
+    elif wanted.device in ("mps", "xpu"):
+        obstacle = f"CTranslate2 does not support --device {wanted.device}"
     elif not model.ctranslate2.is_dir():
         obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
     elif not find_spec("ctranslate2"):

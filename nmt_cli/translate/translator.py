@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 EngineName = Literal["auto", "torch", "ctranslate2"]
-DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+DeviceName = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 

@@ -80,7 +80,8 @@ def test_ensemble_device_mps_missing_export_and_missing_package_use_torch(folder
     assert not uses_ctranslate2([folder, folder], options, AUTO)
     assert "does not support --ensemble" in refusal(folder, options, models=2)
     assert not uses_ctranslate2([folder], options, EngineOptions(device="mps"))
-    assert "does not support --device mps" in refusal(folder, options, wanted=replace(FORCED, device="mps"))
+    for device in ("mps", "xpu"):
+        assert f"does not support --device {device}" in refusal(folder, options, wanted=replace(FORCED, device=device))
     elsewhere = folder_of(tmp_path / "elsewhere", Transformer())
     assert not uses_ctranslate2([elsewhere], options, AUTO)
     expected = f"the model is not exported to CTranslate2\nnmt export {elsewhere.path} --to ctranslate2"
