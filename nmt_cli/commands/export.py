@@ -26,7 +26,7 @@ def export(
     """Convert a model for the ctranslate2 engine of nmt translate, or for Hugging Face's transformers.
 
     \b
-    nmt export runs/demo --to ctranslate2
+    nmt export runs/demo --to ctranslate2 --type int8 --out demo-int8
     nmt export runs/demo --to hf --out demo-hf
     """
     from importlib.util import find_spec

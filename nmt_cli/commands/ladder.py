@@ -56,9 +56,9 @@ def ladder(
 
     \b
     nmt demo && nmt prepare demo && nmt ladder
-    nmt ladder demo --minutes 2 --seeds 3 --choose-rates
-    nmt ladder data/en-de --table2 --minutes 10 --set model.dropout=0.3
-    nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13
+    nmt ladder demo --minutes 2 --seeds 3 --choose-rates --out by-rates
+    nmt ladder data/en-de --table2 --minutes 10 --set model.dropout=0.3 --out table2
+    nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13 --out my-rungs
     """
     from nmt_cli.data.prepare import prepare
     from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, show, show_table2, try_rates

@@ -1,4 +1,4 @@
-"""The Python API: what it costs to import, what it exports, and that the examples of docs/python.md run."""
+"""The Python API: what it costs to import, what it exports, and that the examples of the documents run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from support.small_language import sentences
 
 import nmt_cli
 
-PAGE = Path(__file__).parents[2] / "docs/python.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+ROOT = Path(__file__).parents[2]
 
 
 def test_import_loads_nothing_heavy():
@@ -38,7 +37,7 @@ def test_functions_stay_functions_after_their_rooms_are_imported():
     assert all(callable(getattr(nmt_cli, name)) for name in ("train", "score", "prepare", "load", "attention"))
 
 
-def test_the_examples_of_the_page_run(model, tmp_path, monkeypatch, capsys):
+def test_the_examples_of_the_documents_run(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("nmt_cli.model.device._claimed_precision", lambda device: None)  # a trial takes seconds
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
@@ -49,9 +48,11 @@ def test_the_examples_of_the_page_run(model, tmp_path, monkeypatch, capsys):
         for side, language in enumerate(("en", "fr")):
             text = "".join(pair[side] + "\n" for pair in pairs)
             (tmp_path / f"demo/{name}.{language}").write_text(text, encoding="utf-8")
-    names: dict[str, object] = {}
-    for example in EXAMPLES:
-        exec(compile(example, str(PAGE), "exec"), names)
+    for page in (ROOT / "README.md", ROOT / "docs/python.md", ROOT / "docs/score.md"):
+        lines = ["这是一只猫。", "那是一只狗。"]
+        names = {"a_lines": lines, "b_lines": lines[::-1], "lines": lines, "source_lines": ["a", "b"]}  # of score.md
+        for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S):
+            exec(compile(example, str(page), "exec"), names)
     printed = capsys.readouterr().out
     assert "Le chat dort." in printed and "BLEU" in printed and "runs/small" in printed
     assert (tmp_path / "runs/small/model/model.safetensors").is_file()
