@@ -14,6 +14,8 @@ from nmt_cli.store.checkpoint import State
 from nmt_cli.terminal.plot import counted
 
 _CALIBRATION = 0.03  # the share of train.minutes that the calibration at the end may take
+_EXPORT = 0.01  # the share for the export after it
+_LONGER = 1.5  # a better model writes whole sentences, so the last validation takes longer than the one before
 
 
 class Budget:
@@ -31,11 +33,9 @@ class Budget:
         return self._seconds_before + perf_counter() - self._session_began
 
     def share_of_minutes_now(self) -> float:
-        """The last validation and the calibration belong to train.minutes.
-
-        The last validation will take about as long as the one before it.
-        """
-        at_the_end = self.state.validation_duration + self._for_calibration
+        """The last validation, the calibration and the export belong to train.minutes."""
+        for_export = 60 * self.settings.minutes * _EXPORT
+        at_the_end = _LONGER * self.state.validation_duration + self._for_calibration + for_export
         for_updates = max(1.0, 60 * self.settings.minutes - at_the_end)
         return self.seconds() / for_updates if self.settings.minutes else 0.0
 

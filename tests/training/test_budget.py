@@ -89,7 +89,16 @@ def test_minutes_count_over_all_sessions(monkeypatch):
     ticks = iter([100.0, 130.0])
     monkeypatch.setattr("nmt_cli.training.budget.perf_counter", lambda: next(ticks))
     budget = Budget(Train(minutes=2), State(seconds=60.0), torch.nn.Linear(1, 1), began=100.0)
-    assert budget.share_of_minutes == 0.5 and budget.share_of_minutes_now() == 0.75
+    shares = [budget.share_of_minutes, budget.share_of_minutes_now()]
+    assert shares == pytest.approx([60 / 118.8, 90 / 118.8])  # 1 % of the 120 seconds is for the export
+
+
+def test_minutes_include_the_last_validation_the_calibration_and_the_export(monkeypatch):
+    """One and a half times the validation before, 3 % and 1 % of the minutes."""
+    monkeypatch.setattr("nmt_cli.training.budget.perf_counter", lambda: 100.0)
+    state = State(validation_duration=10.0)
+    budget = Budget(Train(minutes=2), state, torch.nn.Linear(1, 1), began=0.0, calibrates=True)
+    assert budget.share_of_minutes == pytest.approx(100 / (120 - 15 - 3.6 - 1.2))
 
 
 def test_minutes_begin_when_the_caller_began(train_toy):
