@@ -1,7 +1,7 @@
 """The only module that knows ranks. One process is a world of size 1; every call below then returns at once.
 
 torchrun sets the environment that `join` reads. Without torchrun, `with_workers` starts processes on the cores of this
-machine. DistributedDataParallel is not used, because it needs the same number of micro-batches in every process.
+machine. `share_gradients` lets torch's DistributedDataParallel take the mean of all gradients.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from datetime import timedelta
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from nmt_cli.errors import NmtError
 from nmt_cli.parallel import die_with_parent, sigint_blocked
 
 T = TypeVar("T")
-_BUCKET = 1 << 24  # bytes that are summed in one call
 
 
 @dataclass(frozen=True)
@@ -166,20 +166,65 @@ def _init_process_group(world: World, store: str) -> None:
     dist.init_process_group("gloo", store=file, rank=world.rank, world_size=world.size, timeout=timeout)
 
 
+def share_gradients(loss: nn.Module, world: World) -> nn.Module:
+    """The same loss. With several processes its backward pass leaves the mean of their gradients in every parameter.
+
+    DistributedDataParallel sends gradients while the backward pass still runs. Backward passes inside `no_sync` only
+    accumulate. In an update, each process makes exactly one outside; loss()[0] is a loss that serves only for this.
+    """
+    if world.size == 1:
+        return loss
+    shared = DistributedDataParallel(_ReachesAll(loss), gradient_as_bucket_view=True)
+    # DistributedDataParallel sorts the parameters into buckets when its second pass begins, in the order in which its
+    # first pass reached them. If there are gradients by then, it moves them into the buckets and divides them there
+    # by the number of processes. It multiplies all other gradients by the inverse. With three processes the two differ
+    # in the last bit, and a resumed run was not exact. So a first pass without a batch comes here, and leaves no
+    # gradient. This also makes the buckets the same in every session.
+    shared()[0].backward()
+    loss.zero_grad()
+    return shared
+
+
+class _ReachesAll(nn.Module):
+    """A loss whose backward pass reaches every parameter, because DistributedDataParallel waits for all of them.
+
+    An expert without tokens has no gradient. With find_unused_parameters, DistributedDataParallel would search the
+    graph of every update, let an accelerator wait, and warn if a model uses all its parameters.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+        self.all = list(loss.parameters())
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
+        if batch:
+            loss, *figures = self.loss(*batch)
+            return _Reached.apply(loss, *self.all), *figures
+        loss = self.all[0].new_zeros((), requires_grad=True)
+        for parameter in self.all:  # the backward pass reaches the last one first, as that of most models does
+            loss = _Reached.apply(loss, parameter)
+        return (loss,)
+
+
+class _Reached(torch.autograd.Function):
+    """Returns the loss. The gradient of the parameters is None: their real gradients come on other ways."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.parameters = len(parameters)
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient, *[None] * ctx.parameters
+
+
 def add_up(tensors: Iterable[Tensor], world: World) -> None:
     """Replace each tensor by its sum over all processes."""
-    if world.size == 1:
-        return
-    buckets: list[list[Tensor]] = [[]]
-    for tensor in tensors:
-        buckets[-1].append(tensor)
-        if sum(part.nbytes for part in buckets[-1]) >= _BUCKET:
-            buckets.append([])
-    for bucket in filter(None, buckets):
-        flat = torch.cat([tensor.flatten() for tensor in bucket])
-        dist.all_reduce(flat)
-        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+    if world.size > 1:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
 
 
 def gather(value: T, world: World) -> list[T]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from nmt_cli.data.batches import Batch
 from nmt_cli.errors import NmtError
@@ -64,9 +66,12 @@ class Updater:
         note: Callable[[str], None],
         world: distributed.World = ALONE,
     ) -> None:
+        """`loss` comes from share_gradients if there are several processes."""
         self.model, self.loss, self.settings = model, loss, settings
         self.compute, self.state, self.note, self.world = compute, state, note, world
         self.parameters = list(model.parameters())
+        self.shared = loss if isinstance(loss, DistributedDataParallel) else None
+        self.largest = 0  # cells of the largest part of a micro-batch whose passes had enough memory
         self.optimizers = make_optimizers(model, settings, world)
         # fp16 cannot hold small gradients, so the loss is multiplied by a large scale. Other precisions need no scale.
         self.scaler = torch.amp.GradScaler(compute.device.type, enabled=compute.precision == "fp16")
@@ -88,13 +93,13 @@ class Updater:
         `tokens` is the number of target tokens in all processes. The loss is the mean over these tokens. `read` returns
         the figures of the update.
         """
-        # 1. This process's part of the gradient, then the sum over all processes.
+        # 1. The gradient and the figures, over all processes.
         sums = self.gradients(batches, tokens)
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        distributed.add_up([sums, *gradients], self.world)
+        distributed.add_up([sums], self.world)
 
         # 2. The gradient's norm, without the scale of fp16.
         for optimizer in self.optimizers:
@@ -126,27 +131,51 @@ class Updater:
         return Update(loss, nll, norm, applied=False)
 
     def gradients(self, batches: list[tuple[Batch, int]], tokens: int) -> Tensor:
-        """Leave the gradient in each parameter; return the sums of loss and nll, (2,). If memory runs out, try again
-        with smaller parts of the micro-batches."""
+        """Leave the gradient over all processes in each parameter; return this process's sums of loss and nll, (2,).
+
+        If memory runs out, try again with smaller parts of the micro-batches.
+        """
+        weight = self.world.size / tokens  # the gradient over all processes is the mean of theirs
         while True:
             self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
+            work = [(list(batch.parts(self.state.splits)), seed) for batch, seed in batches]
+            last = work[-1][0][-1] if work else None
+            # The backward pass of the last part sends the gradients while it runs, and cannot be tried again. So a part
+            # that is larger than all before only accumulates, and the gradients are sent afterwards.
+            sends = self.shared is not None and last is not None and last.cells <= self.largest
             try:
-                for batch, seed in batches:
+                for parts, seed in work:
                     torch.manual_seed(seed)
-                    for part in batch.parts(self.state.splits):
-                        sums += self.backward(part, 1.0 / tokens)
-                return sums
+                    for part in parts:
+                        sums += self.backward(part, weight, sends and part is last)
+                        if self.optimizers[0].state:  # the first step of the optimizers takes memory for their moments
+                            self.largest = max(self.largest, part.cells)
+                break
             except RuntimeError as error:  # torch.OutOfMemoryError is a RuntimeError
                 if not out_of_memory(error):
                     raise
             self.split_more(max(len(batch.src) for batch, _ in batches))
+        if self.shared is not None and not sends:
+            self.shared()[0].backward()
+        return sums
 
-    def backward(self, part: Batch, weight: float) -> Tensor:
+    def backward(self, part: Batch, weight: float, sends: bool) -> Tensor:
         """Add to the gradients. This is a function of its own, so that its graph is freed if memory runs out."""
-        with self.compute.autocast():
-            loss, nll, _ = self.loss(*self.tensors(part))
-        self.scaler.scale(loss * weight).backward()
+        with nullcontext() if self.shared is None or sends else self.shared.no_sync():
+            with self.compute.autocast():
+                loss, nll, _ = self.loss(*self.tensors(part))
+            loss_to_descend = self.scaler.scale(loss * weight)
+            try:
+                loss_to_descend.backward()
+            except RuntimeError as error:
+                if not sends or not out_of_memory(error):
+                    raise
+                raise NmtError(
+                    "memory ran out while gradients were sent to the other processes",
+                    "the last checkpoint is intact, and the same command continues from it; a new run with a smaller "
+                    "train.batch_tokens needs less memory",
+                ) from None
         return torch.stack([loss.detach(), nll])
 
     def tensors(self, batch: Batch) -> list[Tensor]:

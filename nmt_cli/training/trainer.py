@@ -39,7 +39,7 @@ from nmt_cli.training import distributed
 from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.calibration import calibrate
-from nmt_cli.training.loss import Losses, TrainingLoss
+from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.step import Figures, Updater, mix_seeds
@@ -178,7 +178,8 @@ class Trainer:
             files = find_model(start_from)
             checkpoint.fill(self.model, checkpoint.load_weights(files), files.path)
         self.objective = TrainingLoss(self.model, self.settings).train()
-        loss: Callable[..., Losses] = torch.compile(self.objective) if self.settings.compile else self.objective
+        loss: Any = torch.compile(self.objective) if self.settings.compile else self.objective
+        loss = distributed.share_gradients(loss, world)
         self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import count
 
 import pytest
@@ -83,6 +83,39 @@ def test_out_of_memory_with_one_row_is_an_error(prepared):
 
     updates.updater.loss = never
     with pytest.raises(NmtError, match="even with one sentence at a time"):
+        updates.update()
+
+
+class Sending(list):
+    """Stands for DistributedDataParallel. Notes which passes accumulate and when gradients are sent afterwards."""
+
+    @contextmanager
+    def no_sync(self):
+        self.append("accumulated")
+        yield
+
+    def __call__(self):
+        self.append("sent")
+        return (torch.zeros((), requires_grad=True),)
+
+
+def test_memory_that_runs_out_while_gradients_are_sent_is_an_error(prepared):
+    """The first two updates send their gradients afterwards: the memory of such an update is not known yet."""
+    updates = Updates(prepared, Train())
+    updates.updater.shared = passes = Sending()
+    batches = updates.stream.take(1)
+    updates.stream.take = lambda count: batches
+    updates.update()
+    updates.update()
+    assert passes == ["accumulated", "sent"] * 2
+    updates.update()
+    assert len(passes) == 4
+
+    def fail(gradient):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    next(updates.model.parameters()).register_hook(fail)
+    with pytest.raises(NmtError, match="memory ran out while gradients were sent"):
         updates.update()
 
 
