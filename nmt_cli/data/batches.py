@@ -52,8 +52,8 @@ class Batch:
         return self.src.size + self.tgt_out.size
 
     def parts(self, count: int) -> Iterator[Batch]:
-        """Yield the same sentences in `count` smaller batches."""
-        rows = -(-len(self.src) // count)
+        """Yield the same sentences in `count` smaller batches, or fewer if there are fewer sentences."""
+        rows = max(1, -(-len(self.src) // count))
         for first in range(0, len(self.src), rows):
             part = slice(first, first + rows)
             yield Batch(self.src[part], self.tgt_in[part], self.tgt_out[part])

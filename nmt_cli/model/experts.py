@@ -48,7 +48,7 @@ class Experts(nn.Module):
         y = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
             rows = gates[:, i].nonzero().squeeze(1)
-            if len(rows):
+            if len(rows) or self.training:  # an expert without tokens gets a gradient of zeros: FSDP2 needs it
                 output = expert(x.index_select(0, rows)) * gates[rows, i, None]
                 y = y.index_add(0, rows, output.to(y.dtype))
         return y.view(shape)

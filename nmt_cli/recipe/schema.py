@@ -520,6 +520,9 @@ class Train:
     checkpoint_activations: Annotated[
         bool, "keep only the inputs of each layer for the backward pass and compute the rest again; saves memory"
     ] = False
+    shard: Annotated[
+        bool, "each process keeps only a part of the weights and moments: for models that do not fit on one device"
+    ] = False
     pad_to: Annotated[Whole, "pad lengths to a multiple of this. 0: 8 on GPUs and the like, 1 on a CPU"] = 0
     tensorboard: Annotated[bool, "also write curves for TensorBoard; needs nmt-cli[tensorboard]"] = False
 
@@ -528,6 +531,10 @@ class Train:
         for key, used in {"reward": self.reward != "none", "source_loss": self.source_loss}.items():
             if used and self.consistency != "none":
                 yield key, f'cannot be combined with consistency = "{self.consistency}"'
+        if self.shard and self.optimizer == "muon":
+            yield "shard", 'cannot be combined with optimizer = "muon", which needs whole matrices; use "adamw"'
+        if self.shard and self.reward != "none":
+            yield "shard", f'cannot be combined with reward = "{self.reward}", which translates during a pass'
         if self.auto:  # nmt train completes the settings, and checks them then
             return
         if self.schedule != "inverse_sqrt" and not self.lr:
@@ -579,6 +586,8 @@ class Recipe:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
         if self.train.checkpoint_activations and isinstance(self.model, Rnn):
             yield "train.checkpoint_activations", "recurrent models cannot compute a layer again"
+        if self.train.shard and not isinstance(self.model, Transformer | DecoderOnly):
+            yield "train.shard", f'needs model.family = "transformer" or "decoder", not "{self.model.family}"'
         if self.train.subword_sampling and self.vocab.type in ("char", "word"):
             yield (
                 "train.subword_sampling",

@@ -70,15 +70,16 @@ _OTHER_WEIGHTS = "use an intact copy of the model, or train it again"
 
 def save_checkpoint(
     run: RunFolder,
-    model: nn.Module,
-    optimizers: list[torch.optim.Optimizer],
-    moving_average: dict[str, Tensor] | None,
+    weights: Mapping[str, Tensor],
+    moments: Mapping[str, Tensor],
+    moving_average: Mapping[str, Tensor] | None,
     state: State,
 ) -> None:
+    """`moments` are those of optimizer_tensors."""
     with new_folder(run.checkpoint(state.step).path) as temporary:
         files = CheckpointFolder(temporary)
-        save_tensors(model.state_dict(), files.weights)
-        save_tensors(_optimizer_tensors(model, optimizers), files.optimizer)
+        save_tensors(weights, files.weights)
+        save_tensors(moments, files.optimizer)
         if moving_average is not None:
             save_tensors(moving_average, files.moving_average)
         write_record(files.state, asdict(state))
@@ -210,7 +211,7 @@ def average(folders: list[CheckpointFolder]) -> dict[str, Tensor]:
     return mean
 
 
-def _optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+def optimizer_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Moments and step counts, named after their parameters: `exp_avg/encoder.0...`."""
     return {
         f"{kind}/{name}": tensor
@@ -232,7 +233,17 @@ def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], p
         if tensor.shape not in (parameter.shape, ()):
             hint = "start a new run with --out or --force"
             raise NmtError(f"{path} belongs to another model: {key} is {tuple(tensor.shape)}", hint)
-        owners[id(parameter)].state[parameter][kind] = tensor.to(parameter.device)
+        owners[id(parameter)].state[parameter][kind] = placed(tensor, parameter)
+
+
+def placed(tensor: Tensor, like: Tensor) -> Tensor:
+    """The tensor on the device of `like`; only the part of this process if `like` is sharded (training/shard.py)."""
+    tensor = tensor.to(like.device)
+    if not tensor.dim() or not hasattr(like, "placements"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
 def save_model(

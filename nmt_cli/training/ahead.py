@@ -12,7 +12,7 @@ from nmt_cli.data.batches import Batch, BatchStream, Position, share
 class Work:
     """One process's share of the micro-batches of an update."""
 
-    batches: list[tuple[int, Batch]]  # and the number of each in this share; an empty part of a micro-batch is left out
+    batches: list[tuple[int, Batch]]  # and the number of each in this share; a part of a micro-batch may be empty
     position: Position  # of the micro-batch after this update
     epochs: float  # passes over the data after this update
 
@@ -40,5 +40,6 @@ class WorkAhead:
 
     def _read(self) -> Work:
         parts = share(self._stream.take(self._accumulate), self._rank, self._processes)
-        batches = [(number, part.read()) for number, part in enumerate(parts) if len(part.numbers)]
-        return Work(batches, self._stream.position, self._stream.epochs)
+        return Work(
+            [(number, part.read()) for number, part in enumerate(parts)], self._stream.position, self._stream.epochs
+        )

@@ -19,7 +19,7 @@ _LARGEST_CHECKED_AGAIN = 1 << 30  # bytes; a second or two to read
 _LIMITS = {"steps", "epochs", "tokens", "flops", "minutes", "patience"}
 _VALIDATION = {"valid_every", "valid_minutes", "valid_lines", "valid_beam", "metric", "keep", "average"}
 _PLACE = {"out", "log_every", "tensorboard", "device", "processes", "compile", "tf32", "pin_memory", "pad_to"}
-_PLACE |= {"checkpoint_activations"}
+_PLACE |= {"checkpoint_activations", "shard"}
 
 
 def read_meta(recipe: Recipe) -> dict[str, Any]:

@@ -16,15 +16,20 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt_cli.data.batches import Batch
+from nmt_cli.data.batches import Batch, make_batch
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import Compute, free_cache, out_of_memory
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
+from nmt_cli.text.vocab import UNK
 from nmt_cli.training import distributed
 from nmt_cli.training.loss import Losses
 from nmt_cli.training.optimizer import ALONE, make_optimizers
+from nmt_cli.training.shard import is_sharded, local, whole
+
+# For a pass whose loss does not count. torch.compile would make another graph for sizes of 1.
+STAND_IN = make_batch([[UNK]] * 2, [[UNK]] * 2)
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,12 @@ class Updater:
         note: Callable[[str], None],
         world: distributed.World = ALONE,
     ) -> None:
-        """`loss` comes from share_gradients if there are several processes."""
+        """If there are several processes, `loss` comes from share_gradients, or is sharded with its model."""
         self.model, self.loss, self.settings = model, loss, settings
         self.compute, self.state, self.note, self.world = compute, state, note, world
         self.parameters = list(model.parameters())
         self.shared = loss if isinstance(loss, DistributedDataParallel) else None
+        self.sharded = is_sharded(self.parameters[0])
         self.largest = 0  # cells of the largest part of a micro-batch whose passes had enough memory
         self.optimizers = make_optimizers(model, settings, world)
         # fp16 cannot hold small gradients, so the loss is multiplied by a large scale. Other precisions need no scale.
@@ -104,7 +110,7 @@ class Updater:
         # 2. The gradient's norm, without the scale of fp16.
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         figures = torch.stack([*sums, norm, self.scaler.scale(torch.ones_like(norm))])
 
         # 3. The step of the optimizers. It changes nothing if the loss or the norm is not finite.
@@ -139,43 +145,44 @@ class Updater:
         while True:
             self.model.zero_grad()
             sums = torch.zeros(2, device=self.compute.device)
-            work = [(list(batch.parts(self.state.splits)), seed) for batch, seed in batches]
-            last = work[-1][0][-1] if work else None
-            # The backward pass of the last part sends the gradients while it runs, and cannot be tried again. So a part
-            # that is larger than all before only accumulates, and the gradients are sent afterwards.
+            splits = 1 if self.sharded else self.state.splits
+            work = [(list(batch.parts(splits)), seed) for batch, seed in batches]
+            last = next((parts[-1] for parts, _ in reversed(work) if parts), None)
+            # The backward pass of the last part sends the gradients while it runs. A part that is larger than all parts
+            # before may need too much memory, so it only accumulates, and the gradients are sent afterwards.
             sends = self.shared is not None and last is not None and last.cells <= self.largest
+            together = self.sharded  # whether the current pass needs the other processes, so that it has one try
             try:
                 for parts, seed in work:
                     torch.manual_seed(seed)
                     for part in parts:
-                        sums += self.backward(part, weight, sends and part is last)
+                        together = self.sharded or (sends and part is last)
+                        sums += self.backward(part, weight, together)
                         if self.optimizers[0].state:  # the first step of the optimizers takes memory for their moments
                             self.largest = max(self.largest, part.cells)
+                    if self.sharded and not parts:
+                        self.backward(STAND_IN, 0.0, together)
                 break
             except RuntimeError as error:  # torch.OutOfMemoryError is a RuntimeError
                 if not out_of_memory(error):
                     raise
+                if together:
+                    raise NmtError(
+                        "memory ran out in a pass that all processes make together, so it cannot be tried again",
+                        "the last checkpoint is intact, and the same command continues from it; "
+                        "train.checkpoint_activations = true and a new run with a smaller train.batch_tokens need less",
+                    ) from None
             self.split_more(max(len(batch.src) for batch, _ in batches))
         if self.shared is not None and not sends:
             self.shared()[0].backward()
         return sums
 
-    def backward(self, part: Batch, weight: float, sends: bool) -> Tensor:
+    def backward(self, part: Batch, weight: float, together: bool) -> Tensor:
         """Add to the gradients. This is a function of its own, so that its graph is freed if memory runs out."""
-        with nullcontext() if self.shared is None or sends else self.shared.no_sync():
+        with nullcontext() if self.shared is None or together else self.shared.no_sync():
             with self.compute.autocast():
                 loss, nll, _ = self.loss(*self.tensors(part))
-            loss_to_descend = self.scaler.scale(loss * weight)
-            try:
-                loss_to_descend.backward()
-            except RuntimeError as error:
-                if not sends or not out_of_memory(error):
-                    raise
-                raise NmtError(
-                    "memory ran out while gradients were sent to the other processes",
-                    "the last checkpoint is intact, and the same command continues from it; a new run with a smaller "
-                    "train.batch_tokens needs less memory",
-                ) from None
+            self.scaler.scale(loss * weight).backward()
         return torch.stack([loss.detach(), nll])
 
     def tensors(self, batch: Batch) -> list[Tensor]:
@@ -203,9 +210,9 @@ class Updater:
         """The step of the optimizers. If `found_inf` is 1, it changes nothing; only the device knows that."""
         clip = self.settings.clip
         if clip and found_inf is not None:
-            torch._foreach_mul_(gradients, (clip / norm).clamp(max=1.0))
+            torch._foreach_mul_(local(gradients), (clip / norm).clamp(max=1.0))
         elif 0 < clip < norm:
-            torch._foreach_mul_(gradients, clip / float(norm))
+            torch._foreach_mul_(local(gradients), clip / float(norm))
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -215,9 +222,9 @@ class Updater:
             # A young average follows faster, so that it forgets the random weights of the start.
             decay = min(self.settings.ema, (1 + self.state.step) / (10 + self.state.step))
             weights = self.model.state_dict()
-            averages = list(self.moving_average.values())
+            averages = local(self.moving_average.values())
             follow = 1 - decay if found_inf is None else [(1 - found_inf) * (1 - decay)] * len(averages)
-            torch._foreach_lerp_(averages, [weights[name] for name in self.moving_average], follow)
+            torch._foreach_lerp_(averages, local(weights[name] for name in self.moving_average), follow)
 
 
 def mix_seeds(*numbers: int) -> int:

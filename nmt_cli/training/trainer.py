@@ -11,7 +11,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +26,7 @@ from nmt_cli.data.batches import BatchStream, ParallelData
 from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
-from nmt_cli.model.base import parameters_by_part
+from nmt_cli.model.base import Seq2Seq, parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, choose_precision, matrix_rate
 from nmt_cli.recipe.schema import Augment, Recipe, not_exportable
@@ -42,6 +43,7 @@ from nmt_cli.training.calibration import calibrate
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
+from nmt_cli.training.shard import on_leader, shard, whole_model
 from nmt_cli.training.step import Figures, Updater, mix_seeds
 from nmt_cli.training.validation import Validation, evaluating, is_better, measure_name
 
@@ -171,15 +173,21 @@ class Trainer:
 
         # 3. The model and its weights.
         torch.manual_seed(self.settings.seed)
-        self.model = build_model(recipe.model, *self.vocab.sizes).to(device)
+        self.model = build_model(recipe.model, *self.vocab.sizes)
         if resume_from:
             checkpoint.fill(self.model, checkpoint.load_tensors(resume_from.weights), resume_from.path)
         elif start_from is not None:
             files = find_model(start_from)
             checkpoint.fill(self.model, checkpoint.load_weights(files), files.path)
         self.objective = TrainingLoss(self.model, self.settings).train()
+        self.sharded = self.settings.shard and world.size > 1
+        if self.sharded:
+            shard(self.objective, device, world)
+        else:
+            self.model.to(device)
         loss: Any = torch.compile(self.objective) if self.settings.compile else self.objective
-        loss = distributed.share_gradients(loss, world)
+        if not self.sharded:
+            loss = distributed.share_gradients(loss, world)
         self.updater = Updater(self.model, loss, self.settings, self.compute, self.state, self.note, world)
         if resume_from:
             checkpoint.fill_optimizers(self.model, self.updater.optimizers, resume_from.optimizer)
@@ -187,7 +195,8 @@ class Trainer:
             averaged = checkpoint.load_tensors(resume_from.moving_average)
             checkpoint.check_weights(self.updater.moving_average, averaged, resume_from.moving_average)
             for name, tensor in averaged.items():
-                self.updater.moving_average[name].copy_(tensor)
+                average = self.updater.moving_average[name]
+                average.copy_(checkpoint.placed(tensor, average))
         self.budget = Budget(self.settings, self.state, self.model, began, calibrates=self.valid is not None)
         self.unread: deque[_Unread] = deque()  # updates whose figures the host has not read yet
         self.budget_used = 0.0  # share of the budget before the last update
@@ -321,6 +330,16 @@ class Trainer:
         times = f"{count} time" + "s in a row" * (count > 1)
         return NmtError(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
 
+    @contextmanager
+    def evaluated(self, weights: dict[str, Tensor] | None) -> Iterator[Seq2Seq]:
+        """The model in evaluation mode, with other weights in place of its own if any are given."""
+        if self.sharded:
+            weights = weights or self.model.state_dict()
+            yield whole_model(self.recipe.model, self.vocab.sizes, weights, self.compute.device)
+        else:
+            with evaluating(self.model, weights):
+                yield self.model
+
     def measure(self, weights: dict[str, Tensor] | None) -> Valid:
         """Validate the model, with these weights in place of its own if any are given."""
         self.watch(Status(f"step {self.state.step:,}  validating ..."))
@@ -328,8 +347,8 @@ class Trainer:
         loss = ppl = bleu = chrf = signature = measured = None
         value = float(self.state.step)  # without validation lines, later weights count as better
         if self.valid is not None:
-            with evaluating(self.model, weights):
-                measured = self.valid.measure(self.model, self.recipe, self.compute, self.world)
+            with self.evaluated(weights) as model:
+                measured = self.valid.measure(model, self.recipe, self.compute, self.world)
         if measured is not None:
             loss, scores = measured
             bleu, chrf, signature, ppl = scores.bleu, scores.chrf, scores.signature, math.exp(min(loss, 100))
@@ -411,9 +430,9 @@ class Trainer:
 
     def write_quality(self, files: ModelFiles) -> None:
         self.watch(Status(f"step {self.state.step:,}  calibrating ..."))
-        with evaluating(self.model, checkpoint.load_weights(files)):
+        with self.evaluated(checkpoint.load_weights(files)) as model:
             seconds = self.budget.seconds_for_calibration()
-            quality = calibrate(self.model, self.recipe, self.vocab, self.compute, self.world, seconds)
+            quality = calibrate(model, self.recipe, self.vocab, self.compute, self.world, seconds)
         if quality is not None:
             write_quality(files.quality, quality)
         elif self.world.leader:
@@ -431,6 +450,7 @@ class Trainer:
             to_ctranslate2(checkpoint.load_model(self.run.path), folder)
 
     def save_model(self, weights: dict[str, Tensor] | None, entry: Valid) -> None:
+        weights = on_leader(weights or self.model.state_dict(), self.world)
         if not self.world.leader:
             return
         scores = ("loss", "ppl", "bleu", "chrf", "signature", "lines")
@@ -447,20 +467,26 @@ class Trainer:
             "valid": {name: value for name in scores if (value := getattr(entry, name)) is not None},
         }
         vocab = self.recipe.prepared_folder / "vocab"
-        checkpoint.save_model(self.run.path, weights or self.model.state_dict(), self.recipe, vocab, about)
+        checkpoint.save_model(self.run.path, weights, self.recipe, vocab, about)
 
     def save(self) -> None:
         """Write a checkpoint of this step. If there is one already, only its state has changed since."""
-        if self.log is None or self.updater.skipped_in_a_row:
+        if self.updater.skipped_in_a_row:
+            return
+        folder = self.run.checkpoint(self.state.step)
+        is_new, updater = distributed.from_leader(not folder.path.exists(), self.world), self.updater
+        if is_new:  # all processes have a part of each tensor if the model is sharded
+            weights = on_leader(self.model.state_dict(), self.world)
+            moments = on_leader(checkpoint.optimizer_tensors(self.model, updater.optimizers), self.world)
+            average = on_leader(updater.moving_average, self.world) if updater.moving_average else None
+        if self.log is None:
             return
         self.log.sync()
-        self.state.seconds, self.state.scaler = self.budget.seconds(), self.updater.scaler.state_dict()
-        folder = self.run.checkpoint(self.state.step)
-        if folder.path.exists():
-            checkpoint.save_state(folder, self.state)
+        self.state.seconds, self.state.scaler = self.budget.seconds(), updater.scaler.state_dict()
+        if is_new:
+            checkpoint.save_checkpoint(self.run, weights, moments, average, self.state)
         else:
-            optimizers, moving_average = self.updater.optimizers, self.updater.moving_average
-            checkpoint.save_checkpoint(self.run, self.model, optimizers, moving_average, self.state)
+            checkpoint.save_state(folder, self.state)
         checkpoint.set_links(self.run, self.state)
         checkpoint.remove_old_checkpoints(self.run, self.state, self.keep)
 

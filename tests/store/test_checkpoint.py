@@ -95,7 +95,7 @@ def test_a_model_folder_that_was_being_replaced_is_put_back(tmp_path):
 
 
 def saved_checkpoint(run: RunFolder, step: int) -> CheckpointFolder:
-    save_checkpoint(run, torch.nn.Linear(2, 2), [], {"x": torch.zeros(3)}, State(step=step))
+    save_checkpoint(run, {"w": torch.ones(2, 2)}, {}, {"x": torch.zeros(3)}, State(step=step))
     return run.checkpoint(step)
 
 

@@ -64,6 +64,19 @@ def notes(events: Iterable[object]) -> list[str]:
     return [event.text for event in events if isinstance(event, Note)]
 
 
+def assert_same_run(one: RunFolder, two: RunFolder) -> None:
+    """By hash of the last weights, moments and moving average; the logs have the same lines."""
+    ours, theirs = (run.saved_checkpoints()[-1] for run in (one, two))
+    for a, b in (
+        (ours.weights, theirs.weights),
+        (ours.optimizer, theirs.optimizer),
+        (ours.moving_average, theirs.moving_average),
+    ):
+        assert a.exists() == b.exists() and (not a.exists() or sha256_of(a) == sha256_of(b))
+    for kind in ("train", "valid"):
+        assert losses(one.path, kind) == losses(two.path, kind)
+
+
 def assert_same_weights(one: dict, two: dict, tolerance: float) -> None:
     """Up to rounding, where sums were taken in another order.
 

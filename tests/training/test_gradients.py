@@ -13,20 +13,23 @@ import torch
 import torch.distributed as dist
 from support.toy_runs import assert_same_weights
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from nmt_cli.data.batches import Batch, make_batch
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute
-from nmt_cli.recipe.schema import Train, Transformer
+from nmt_cli.recipe.schema import DecoderOnly, Model, Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training.distributed import World, gather, share_gradients, with_workers
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.shard import on_leader, shard
 from nmt_cli.training.step import Updater
 
 ALONE, PIECES = World(), 40
 TINY = {"dim": 32, "heads": 2, "ff": 64, "encoder_layers": 1, "decoder_layers": 1}
 EXPERTS = Transformer(**TINY, experts=24, experts_top=1, dropout=0.2)
 PLAIN = Transformer(**TINY, dropout=0.0)
+DECODER = DecoderOnly(dim=32, heads=2, ff=64, layers=2, dropout=0.2)
 # The numbers of the four micro-batches of an update that each process computes, update by update.
 SHARES = [([0, 1, 2], [3], []), ([], [0], [1, 2, 3]), ([2, 0], [3], [1]), ([1], [0, 2, 3], [])]
 
@@ -41,28 +44,41 @@ def micro_batch(update: int, number: int) -> tuple[Batch, int]:
 class Session:
     """A model and its updates, in one of the processes of `world`."""
 
-    def __init__(self, config: Transformer, world: World, largest: int = 100) -> None:
+    def __init__(self, config: Model, world: World, largest: int = 100, sharded: bool = False, **options) -> None:
         """Memory runs out if a micro-batch has more cells than `largest`."""
         torch.manual_seed(1)
         self.model, self.world, self.notes = build_model(config, PIECES, PIECES), world, list[str]()
+        self.sharded = sharded
         # Adam would turn a gradient that is 0 up to rounding into a full step. The large epsilon prevents that.
-        settings = Train(ema=0.9, clip=1.0, epsilon=1e-6)
+        settings = Train(ema=0.9, clip=1.0, epsilon=1e-6, **options)
         objective = TrainingLoss(self.model, settings).train()
         if largest < 100:
             objective.register_forward_pre_hook(lambda module, batch: run_out_of_memory(batch, largest))
         compute = Compute(torch.device("cpu"), "fp32", "")
-        loss = share_gradients(objective, world)
+        if sharded:
+            shard(objective, compute.device, world)
+        loss = objective if sharded else share_gradients(objective, world)
         self.updater = Updater(self.model, loss, settings, compute, State(), self.notes.append, world)
 
     def update(self, number: int) -> float:
         """Make this update, counted from 0. Returns its loss."""
         numbers = SHARES[number][self.world.rank] if self.world.size > 1 else range(4)
         tokens = sum(micro_batch(number, each)[0].tokens for each in range(4))
-        figures = self.updater.update([micro_batch(number, each) for each in numbers], tokens, rate=1e-3)
+        batches = [micro_batch(number, each) for each in numbers]
+        if self.sharded:  # all processes have equally many micro-batches, but some are empty
+            batches += [(make_batch([], []), 0)] * (3 - len(batches))
+        figures = self.updater.update(batches, tokens, rate=1e-3)
         return self.updater.read(figures).loss
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def share_of_memory(self) -> float:
+        """The share of the weights, moments and averages that this process keeps."""
+        moments = [tensor for state in self.updater.optimizers[0].state.values() for tensor in state.values()]
+        tensors = [*self.model.parameters(), *moments, *self.updater.moving_average.values()]
+        parts = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+        return sum(part.numel() for part in parts) / sum(tensor.numel() for tensor in tensors)
 
     def resumed(self, config: Transformer) -> Session:
         """Another session that continues from here."""
@@ -71,6 +87,12 @@ class Session:
         for ours, theirs in zip(self.updater.optimizers, other.updater.optimizers, strict=True):
             theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
         return other
+
+
+SHARDED: dict[str, tuple[Model, dict]] = {
+    "experts": (Transformer(**TINY, experts=6, experts_top=1, dropout=0.2), {"consistency": "rdrop"}),
+    "decoder": (DECODER, {"source_loss": 0.5, "checkpoint_activations": True}),
+}
 
 
 def run_out_of_memory(batch: tuple[Tensor, ...], largest: int) -> None:
@@ -137,23 +159,30 @@ def events_of_a_backward_pass(world: World) -> list[str]:
 
 
 def facts(world: World) -> list[dict]:
-    """Everything that the tests ask for, in the leader."""
-    found: dict = {"means": means_of_different_numbers_of_passes(world), "events": events_of_a_backward_pass(world)}
-    session, alone = Session(EXPERTS, world), Session(EXPERTS, ALONE)
-    found["losses"] = [[session.update(number), alone.update(number)] for number in range(2)]
-    found["idle experts"] = sum(
-        not parameter.grad.any() for name, parameter in alone.model.named_parameters() if "experts" in name
-    )
+    """What each process has found, in the leader."""
+    session = Session(EXPERTS, world)
+    losses = [session.update(number) for number in (0, 1)]
     resumed = session.resumed(EXPERTS)
-    found["losses"] += [[session.update(number), alone.update(number)] for number in (2, 3)]
-    found["weights"] = session.weights(), alone.weights()
+    losses += [session.update(number) for number in (2, 3)]
     for number in (2, 3):
         resumed.update(number)
-    found["resumed"] = resumed.weights()
-    session, alone = Session(PLAIN, world, largest=30 if world.rank == 1 else 100), Session(PLAIN, ALONE)
+    splitting = Session(PLAIN, world, largest=30 if world.rank == 1 else 100)
     for number in range(4):
-        session.update(number), alone.update(number)
-    found["split"] = session.weights(), alone.weights(), session.notes
+        splitting.update(number)
+    found = {
+        "means": means_of_different_numbers_of_passes(world),
+        "events": events_of_a_backward_pass(world),
+        "losses": losses,
+        "weights": session.weights(),
+        "resumed": resumed.weights(),
+        "split": splitting.weights(),
+        "notes": splitting.notes,
+    }
+    for name, (config, options) in SHARDED.items():
+        session = Session(config, world, sharded=True, **options)
+        losses = [session.update(number) for number in range(4)]
+        weights, averages = (on_leader(each, world) for each in (session.weights(), session.updater.moving_average))
+        found[name] = losses, weights, averages, session.share_of_memory()
     return gather(found, world)
 
 
@@ -181,23 +210,42 @@ def test_gradients_are_sent_while_the_backward_pass_runs(processes):
         assert sent[0] == "layer 2" and "sent" in sent[: sent.index("layer 0")] and sent[-1] == "sent"
 
 
+def trained_alone(config: Model, **options) -> tuple[Session, list[float]]:
+    """All updates in one process, and their losses."""
+    session = Session(config, ALONE, **options)
+    return session, [session.update(number) for number in range(4)]
+
+
 def test_updates_of_three_processes_are_those_of_one(processes):
     """With experts, some without tokens, processes without a micro-batch, clipping, dropout."""
-    assert processes[0]["idle experts"]
+    session, losses = trained_alone(EXPERTS)
+    idle = [name for name, weight in session.model.named_parameters() if "experts" in name and not weight.grad.any()]
+    assert idle
     for found in processes:
-        assert np.allclose(*np.transpose(found["losses"]), rtol=1e-5)
-        assert_same_weights(*found["weights"], 1e-6)
-        assert all(
-            torch.equal(tensor, processes[0]["weights"][0][name]) for name, tensor in found["weights"][0].items()
-        )
+        assert np.allclose(found["losses"], losses, rtol=1e-5)
+        assert_same_weights(found["weights"], session.weights(), 1e-6)
+        assert all(torch.equal(tensor, processes[0]["weights"][name]) for name, tensor in found["weights"].items())
 
 
 def test_updates_of_three_processes_are_resumed_bit_for_bit(processes):
     for found in processes:
-        assert all(torch.equal(tensor, found["weights"][0][name]) for name, tensor in found["resumed"].items())
+        assert all(torch.equal(tensor, found["weights"][name]) for name, tensor in found["resumed"].items())
 
 
 def test_a_process_that_runs_out_of_memory_tries_again_alone(processes):
-    assert [bool(found["split"][2]) for found in processes] == [False, True, False]
+    assert [bool(found["notes"]) for found in processes] == [False, True, False]
+    session, _ = trained_alone(PLAIN)
     for found in processes:
-        assert_same_weights(*found["split"][:2], 1e-6)
+        assert_same_weights(found["split"], session.weights(), 1e-6)
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_updates_of_a_sharded_model_are_those_of_one_process(processes, name):
+    """Three processes, whose parts have different sizes. Some make a pass without a sentence."""
+    config, options = SHARDED[name]
+    session, losses = trained_alone(config, **options)
+    _, weights, averages, _ = processes[0][name]
+    assert_same_weights(weights, session.weights(), 1e-6)
+    assert_same_weights(averages, session.updater.moving_average, 1e-6)
+    for found in processes:
+        assert np.allclose(found[name][0], losses, rtol=1e-5) and found[name][3] < 0.4

@@ -9,7 +9,7 @@ import signal
 import pytest
 from support.checks import assert_user_error, wait_until
 from support.records import write_again
-from support.toy_runs import losses, notes, sets, steps_saved, weights_hash
+from support.toy_runs import assert_same_run, losses, notes, sets, steps_saved, weights_hash
 
 from nmt_cli.files import sha256_of
 from nmt_cli.scoring.metrics import Scores
@@ -32,19 +32,6 @@ DECODER = sets(
     *("model.family=decoder", "model.dim=32", "model.ff=64", "model.layers=2", "model.attention_dropout=0.1"),
     *("train.source_loss=0.5", "train.reward=gleu", "train.reward_after=0.3", "train.reward_samples=2"),
 )
-
-
-def assert_same_run(one: RunFolder, two: RunFolder) -> None:
-    """By hash of the last weights, moments and moving average; the logs have the same lines."""
-    ours, theirs = (run.saved_checkpoints()[-1] for run in (one, two))
-    for a, b in (
-        (ours.weights, theirs.weights),
-        (ours.optimizer, theirs.optimizer),
-        (ours.moving_average, theirs.moving_average),
-    ):
-        assert a.exists() == b.exists() and (not a.exists() or sha256_of(a) == sha256_of(b))
-    for kind in ("train", "valid"):
-        assert losses(one.path, kind) == losses(two.path, kind)
 
 
 @pytest.mark.parametrize(

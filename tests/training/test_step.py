@@ -115,7 +115,18 @@ def test_memory_that_runs_out_while_gradients_are_sent_is_an_error(prepared):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     next(updates.model.parameters()).register_hook(fail)
-    with pytest.raises(NmtError, match="memory ran out while gradients were sent"):
+    with pytest.raises(NmtError, match="memory ran out in a pass that all processes make together"):
+        updates.update()
+
+
+def test_memory_that_runs_out_in_a_sharded_model_is_an_error(prepared):
+    updates = Updates(prepared, Train())
+
+    def fail(*batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    updates.updater.sharded, updates.updater.loss = True, fail
+    with pytest.raises(NmtError, match="memory ran out in a pass that all processes make together"):
         updates.update()
 
 
