@@ -243,7 +243,7 @@ def placed(tensor: Tensor, like: Tensor) -> Tensor:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
+    return distribute_tensor(tensor, like.device_mesh, like.placements)  # type: ignore[attr-defined]
 
 
 def save_model(

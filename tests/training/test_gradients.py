@@ -6,6 +6,7 @@ import copy
 import importlib
 import multiprocessing
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -41,6 +42,19 @@ def micro_batch(update: int, number: int) -> tuple[Batch, int]:
     return make_batch(*sides), 10 * update + number
 
 
+class AsOnGpu(Updater):
+    """Decides on the device whether an update is skipped."""
+
+    late = True
+
+
+class Fp32(Compute):
+    """Computes in fp32, but with the loss scale of fp16 if that is the precision."""
+
+    def autocast(self):
+        return nullcontext()
+
+
 class Session:
     """A model and its updates, in one of the processes of `world`."""
 
@@ -50,25 +64,26 @@ class Session:
         self.model, self.world, self.notes = build_model(config, PIECES, PIECES), world, list[str]()
         self.sharded = sharded
         # Adam would turn a gradient that is 0 up to rounding into a full step. The large epsilon prevents that.
-        settings = Train(ema=0.9, clip=1.0, epsilon=1e-6, **options)
+        settings = Train(ema=0.9, clip=1.0, epsilon=1e-6, **{"precision": "fp32", **options})
         objective = TrainingLoss(self.model, settings).train()
         if largest < 100:
             objective.register_forward_pre_hook(lambda module, batch: run_out_of_memory(batch, largest))
-        compute = Compute(torch.device("cpu"), "fp32", "")
+        compute = Fp32(torch.device("cpu"), settings.precision, "")
         if sharded:
             shard(objective, compute.device, world)
         loss = objective if sharded else share_gradients(objective, world)
-        self.updater = Updater(self.model, loss, settings, compute, State(), self.notes.append, world)
+        kind = AsOnGpu if settings.precision == "fp16" else Updater
+        self.updater = kind(self.model, loss, settings, compute, State(), self.notes.append, world)
 
-    def update(self, number: int) -> float:
-        """Make this update, counted from 0. Returns its loss."""
+    def update(self, number: int) -> tuple[float, float]:
+        """Make this update, counted from 0. Returns its loss and the norm of its gradient."""
         numbers = SHARES[number][self.world.rank] if self.world.size > 1 else range(4)
         tokens = sum(micro_batch(number, each)[0].tokens for each in range(4))
         batches = [micro_batch(number, each) for each in numbers]
         if self.sharded:  # all processes have equally many micro-batches, but some are empty
             batches += [(make_batch([], []), 0)] * (3 - len(batches))
-        figures = self.updater.update(batches, tokens, rate=1e-3)
-        return self.updater.read(figures).loss
+        update = self.updater.read(self.updater.update(batches, tokens, rate=1e-3))
+        return update.loss, update.gradient_norm
 
     def weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
@@ -92,6 +107,7 @@ class Session:
 SHARDED: dict[str, tuple[Model, dict]] = {
     "experts": (Transformer(**TINY, experts=6, experts_top=1, dropout=0.2), {"consistency": "rdrop"}),
     "decoder": (DECODER, {"source_loss": 0.5, "checkpoint_activations": True}),
+    "as on a GPU": (PLAIN, {"precision": "fp16"}),
 }
 
 
@@ -161,9 +177,9 @@ def events_of_a_backward_pass(world: World) -> list[str]:
 def facts(world: World) -> list[dict]:
     """What each process has found, in the leader."""
     session = Session(EXPERTS, world)
-    losses = [session.update(number) for number in (0, 1)]
+    figures = [session.update(number) for number in (0, 1)]
     resumed = session.resumed(EXPERTS)
-    losses += [session.update(number) for number in (2, 3)]
+    figures += [session.update(number) for number in (2, 3)]
     for number in (2, 3):
         resumed.update(number)
     splitting = Session(PLAIN, world, largest=30 if world.rank == 1 else 100)
@@ -172,7 +188,7 @@ def facts(world: World) -> list[dict]:
     found = {
         "means": means_of_different_numbers_of_passes(world),
         "events": events_of_a_backward_pass(world),
-        "losses": losses,
+        "figures": figures,
         "weights": session.weights(),
         "resumed": resumed.weights(),
         "split": splitting.weights(),
@@ -180,9 +196,9 @@ def facts(world: World) -> list[dict]:
     }
     for name, (config, options) in SHARDED.items():
         session = Session(config, world, sharded=True, **options)
-        losses = [session.update(number) for number in range(4)]
+        figures = [session.update(number) for number in range(4)]
         weights, averages = (on_leader(each, world) for each in (session.weights(), session.updater.moving_average))
-        found[name] = losses, weights, averages, session.share_of_memory()
+        found[name] = figures, weights, averages, session.share_of_memory()
     return gather(found, world)
 
 
@@ -210,19 +226,19 @@ def test_gradients_are_sent_while_the_backward_pass_runs(processes):
         assert sent[0] == "layer 2" and "sent" in sent[: sent.index("layer 0")] and sent[-1] == "sent"
 
 
-def trained_alone(config: Model, **options) -> tuple[Session, list[float]]:
-    """All updates in one process, and their losses."""
+def trained_alone(config: Model, **options) -> tuple[Session, list[tuple[float, float]]]:
+    """All updates in one process, and their figures."""
     session = Session(config, ALONE, **options)
     return session, [session.update(number) for number in range(4)]
 
 
 def test_updates_of_three_processes_are_those_of_one(processes):
     """With experts, some without tokens, processes without a micro-batch, clipping, dropout."""
-    session, losses = trained_alone(EXPERTS)
+    session, figures = trained_alone(EXPERTS)
     idle = [name for name, weight in session.model.named_parameters() if "experts" in name and not weight.grad.any()]
     assert idle
     for found in processes:
-        assert np.allclose(found["losses"], losses, rtol=1e-5)
+        assert np.allclose(found["figures"], figures, rtol=1e-5)
         assert_same_weights(found["weights"], session.weights(), 1e-6)
         assert all(torch.equal(tensor, processes[0]["weights"][name]) for name, tensor in found["weights"].items())
 
@@ -243,9 +259,9 @@ def test_a_process_that_runs_out_of_memory_tries_again_alone(processes):
 def test_updates_of_a_sharded_model_are_those_of_one_process(processes, name):
     """Three processes, whose parts have different sizes. Some make a pass without a sentence."""
     config, options = SHARDED[name]
-    session, losses = trained_alone(config, **options)
+    session, figures = trained_alone(config, **options)
     _, weights, averages, _ = processes[0][name]
     assert_same_weights(weights, session.weights(), 1e-6)
     assert_same_weights(averages, session.updater.moving_average, 1e-6)
     for found in processes:
-        assert np.allclose(found[name][0], losses, rtol=1e-5) and found[name][3] < 0.4
+        assert np.allclose(found[name][0], figures, rtol=1e-5) and found[name][3] < 0.4
