@@ -43,8 +43,11 @@ docs: $(STAMP)  ## write the generated parts of docs/, then build the site build
 learn: $(STAMP)  ## run the claims of nmt learn, and write learn.html: minutes
 	$(BIN)/nmt learn --all --html learn.html --force
 
-bench: $(STAMP)  ## measure, as ratios; minutes, and best on a quiet machine
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# The benchmarks that need no trained run. The first lines of the others say what they need.
+BENCH := prepare score memory search train_step rnn train sentences
+bench: $(STAMP)  ## measure, as ratios, and write benchmarks/results/*.json: twenty minutes, best on a quiet machine
+	@for name in $(BENCH); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@$(BIN)/python benchmarks/record.py
 
 clean:  ## remove what make made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

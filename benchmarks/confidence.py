@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from record import DATA, Record
 
 from nmt_cli.scoring.metrics import sentence_chrf
 from nmt_cli.search.quality import Quality, features, read_quality, reliability
@@ -34,7 +35,6 @@ from nmt_cli.text.lines import read_lines
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.translator import Translator, load
 
-DATA = Path(__file__).parents[2] / "shared/data"
 CLAUSES = re.compile(r"(?<=,) | (?=(?:und|während|mit|auf|in|im|an|am|vor|neben|über|durch|bei)\b)")
 LINES, ROUNDS = 1000, 9
 
@@ -79,7 +79,8 @@ def joined(lines: list[str]) -> list[str]:
 
 
 class Omissions:
-    def __init__(self, translator: Translator, quality: Quality) -> None:
+    def __init__(self, translator: Translator, quality: Quality, record: Record) -> None:
+        self.record = record
         self.translator, self.quality, self.vocab = translator, quality, translator.models[0].vocab
 
     def estimates(self, translations: list[Translation]) -> list[float]:
@@ -93,6 +94,7 @@ class Omissions:
         area = area_under_roc(self.estimates(clean), self.estimates(planted))
         alarms, found = (np.mean(["omission" in one.flags for one in kind]) for kind in (clean, planted))
         print(f"{name:<34}{len(planted):>7}{area:>8.3f}{found:>9.1%}{len(clean):>8}{alarms:>14.1%}", flush=True)
+        self.record.add(name, planted=len(planted), auroc=area, flagged=float(found), false_alarms=float(alarms))
 
     def given(self, sources: list[str], targets: list[str]) -> list[Translation]:
         """The scores of whole translations, and of translations that lack a clause."""
@@ -105,7 +107,9 @@ class Omissions:
         return self.given([source for source, _ in kept], [target for _, target in kept])
 
 
-def show_confidence(name: str, translations: list[Translation], references: list[str], good: float) -> None:
+def show_confidence(
+    name: str, translations: list[Translation], references: list[str], good: float, record: Record
+) -> None:
     chrf = sentence_chrf([one.text for one in translations], references)
     confidence = np.array([one.confidence for one in translations])
     logp = [one.best.logprob / one.best.length for one in translations]
@@ -114,9 +118,11 @@ def show_confidence(name: str, translations: list[Translation], references: list
     correlations = rank_correlation(confidence.tolist(), chrf), rank_correlation(logp, chrf)
     print(f"{name:<18}{len(chrf):>7}{confidence.mean():>12.3f}{share:>7.3f}{error:>8.3f}", end="")
     print(f"{correlations[0]:>12.3f}{correlations[1]:>8.3f}", flush=True)
+    figures = {"mean_confidence": float(confidence.mean()), "good": float(share), "ece": float(error)}
+    record.add(f"confidence, {name}", **figures, correlation=correlations[0], correlation_of_logp=correlations[1])
 
 
-def show_cost(run: str, lines: list[str]) -> None:
+def show_cost(run: str, lines: list[str], record: Record) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bare = Path(folder) / "model"
         shutil.copytree(find_model(Path(run)).path, bare)
@@ -138,6 +144,7 @@ def show_cost(run: str, lines: list[str]) -> None:
     for name, times in seconds.items():  # the first round warms up
         ratios = [time / base for time, base in zip(times[1:], seconds["no estimates"][1:], strict=True)]
         print(f"{name:<26}{median(times[1:]):>8.2f}{median(ratios):>8.3f}   {min(ratios):.2f} to {max(ratios):.2f}")
+        record.add(f"processor time, {name}", seconds=median(times[1:]), ratio=median(ratios), rounds=ratios)
 
 
 def main() -> None:
@@ -155,6 +162,13 @@ def main() -> None:
     names = ("test_2016_flickr", "val")
     test, valid = ([text(f"multi30k/{name}.{side}.gz") for side in ("en", "de")] for name in names)
     tatoeba = [text(f"tatoeba-en-de/test.{side}.gz")[:LINES] for side in ("en", "de")]
+    with Record(f"confidence-{Path(run).name}") as record:
+        measure(run, quality, test, valid, tatoeba, record)
+
+
+def measure(
+    run: str, quality: Quality, test: list[list[str]], valid: list[list[str]], tatoeba: list[list[str]], record: Record
+) -> None:
     with load(run) as translator:
         print(f"fitted on {quality.lines} lines; good: sentence chrF above {quality.good:g}")
         print(f"{'rank correlation with chrF':>72}")
@@ -162,8 +176,8 @@ def main() -> None:
         found = {}
         for name, (sources, references) in (("test_2016_flickr", test), ("Tatoeba", tatoeba)):
             found[name] = translator.translate(sources)
-            show_confidence(name, found[name], references, quality.good)
-        omissions, (sources, references) = Omissions(translator, quality), test
+            show_confidence(name, found[name], references, quality.good, record)
+        omissions, (sources, references) = Omissions(translator, quality, record), test
         whole = found["test_2016_flickr"]
         own = [one.text for one in whole]
         print(f"\n{'omissions':<34}{'planted':>7}{'AUROC':>8}{'flagged':>9}{'clean':>8}{'false alarms':>14}")
@@ -173,7 +187,7 @@ def main() -> None:
         paragraphs = translator.translate(joined(valid[0]), split=False)
         omissions.show("joined lines, --no-split", whole, paragraphs)
         omissions.show("... against validation lines", translator.translate(valid[0]), paragraphs)
-    show_cost(run, test[0][: LINES // 2])
+    show_cost(run, test[0][: LINES // 2], record)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import random
 import sys
 from pathlib import Path
 
+from record import Record
+
 from nmt_cli.text.identify import _FREQUENT, other_language
 from nmt_cli.text.lines import read_lines
 
@@ -39,7 +41,14 @@ def texts(names: list[str]) -> list[tuple[str, list[str]]]:
 
 
 def main() -> None:
-    found = texts(sys.argv[1:])
+    if len(sys.argv) < 2:
+        print("name texts: python benchmarks/languages.py FOLDER LANGUAGE=FILE ...")
+        return
+    with Record("languages") as record:
+        measure(texts(sys.argv[1:]), record)
+
+
+def measure(found: list[tuple[str, list[str]]], record: Record) -> None:
     entries = {code: codes for codes in _FREQUENT for code in codes.split()} | {code: code for code in OWN_SCRIPT}
     for size in (20, 50, 400):
         chance = random.Random(5)
@@ -54,6 +63,8 @@ def main() -> None:
         accepted = [(language, other) for language, other, looks_like in wrong if not looks_like]
         print(f"{size} lines: {len(doubted)} of {len(samples)} right languages doubted {doubted},")
         print(f"  {len(accepted):,} of {len(wrong):,} wrong languages accepted {accepted[:10]}")
+        counts = {"doubted": len(doubted), "right": len(samples), "accepted": len(accepted), "wrong": len(wrong)}
+        record.add(f"{size} lines", **counts)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import sentencepiece
+from record import Record
 
 from nmt_cli.demo import demo_corpus
 from nmt_cli.importing.read import import_model
@@ -72,7 +73,7 @@ def marian(python: str, folder: Path, program: str) -> list[str]:
     return done.stdout.rstrip("\n").split("\n")
 
 
-def compare(python: str, folder: Path, name: str) -> None:
+def compare(python: str, folder: Path, name: str, record: Record) -> None:
     import_model(folder, folder / "nmt", "en", "fr")
     vocab = load_vocab(folder / "nmt/vocab")
     lines = (folder / "dev.en").read_text(encoding="utf-8").split("\n")[:-1]
@@ -90,6 +91,7 @@ def compare(python: str, folder: Path, name: str) -> None:
         gap = max(abs(mine.logprob - float(theirs[n][1])) for mine, n in zip(scored, same, strict=True))
         print(f"{name}-norm, beam {beam}: {len(same)} of {len(lines)} translations are the same,", end=" ")
         print(f"and their log p differ by {gap:.1e} at most")
+        record.add(f"{name}-norm, beam {beam}", lines=len(lines), same=len(same), largest_gap_of_logp=gap)
         for n in [n for n in range(len(lines)) if n not in same][:5]:
             print(f"  {theirs[n][1]} {theirs[n][0]}\n  {ours[n].logprob:.4f} {texts[n]}")
 
@@ -100,12 +102,13 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--lines", type=int, default=300)
     arguments = parser.parse_args()
-    for name, shape in SHAPES.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            write_corpus(folder, arguments.lines)
-            marian(arguments.python, folder, TRAIN.format(shape=shape, updates=arguments.updates))
-            compare(arguments.python, folder, name)
+    with Record("marian") as record:
+        for name, shape in SHAPES.items():
+            with tempfile.TemporaryDirectory() as temporary:
+                folder = Path(temporary)
+                write_corpus(folder, arguments.lines)
+                marian(arguments.python, folder, TRAIN.format(shape=shape, updates=arguments.updates))
+                compare(arguments.python, folder, name, record)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from record import Record, recipe_hash
 from torch.profiler import ProfilerActivity, profile
 
 from nmt_cli.data.batches import make_batch
@@ -52,13 +53,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1024, help="train.batch_tokens")
     parser.add_argument("--pieces", type=int, default=8000, help="size of the vocabulary")
     options = parser.parse_args()
-    for name in options.recipes:
-        recipe = open_recipe(name)
-        recipe = replace(recipe, train=replace(recipe.train, batch_tokens=options.tokens))
-        predicted = predict_memory(recipe, (options.pieces, options.pieces), 50).total
-        measured = measured_peak(recipe, options.pieces, 50)
-        figures = f"predicted {predicted / 1e6:5,.0f} MB, measured {measured / 1e6:5,.0f} MB"
-        print(f"{name:22} {figures}, ratio {predicted / measured:.2f}", flush=True)
+    with Record("memory") as record:
+        for name in options.recipes:
+            recipe = open_recipe(name)
+            recipe = replace(recipe, train=replace(recipe.train, batch_tokens=options.tokens))
+            predicted = predict_memory(recipe, (options.pieces, options.pieces), 50).total
+            measured = measured_peak(recipe, options.pieces, 50)
+            figures = f"predicted {predicted / 1e6:5,.0f} MB, measured {measured / 1e6:5,.0f} MB"
+            print(f"{name:22} {figures}, ratio {predicted / measured:.2f}", flush=True)
+            sizes = {"predicted_mb": predicted / 1e6, "measured_mb": measured / 1e6, "ratio": predicted / measured}
+            record.add(name, recipe=recipe_hash(recipe), **sizes)
 
 
 if __name__ == "__main__":

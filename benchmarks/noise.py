@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import sacrebleu
+from record import Record
 
 import nmt_cli
 from nmt_cli.scoring.tokenizers import tokenizer_for
@@ -104,7 +105,7 @@ def main() -> None:
         return bleu.corpus_score(list(map(change, translations)), [list(map(change, references))]).score
 
     print(f"{'':<15}{'BLEU':>7}{'plain':>8}{'loss':>7}", flush=True)
-    with nmt_cli.load(run) as translator:
+    with nmt_cli.load(run) as translator, Record(f"noise-{run.name}") as record:
         plain: list[str] = []
         for name, (noise, fold) in selected.items():
             lines = list(map(noise, sources))
@@ -115,6 +116,7 @@ def main() -> None:
                 f"{name:<15}{here:>7.2f}{there:>8.2f}{there - here:>7.2f}   {lines[0]}  ->  {translations[0]}",
                 flush=True,
             )
+            record.add(name, bleu=here, plain=there, loss=there - here, signature=str(bleu.get_signature()))
     print(f"{len(sources)} lines, {translator.engine}, {bleu.get_signature()}")
 
 

@@ -22,7 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SHARED = Path(__file__).parent.parent.parent / "shared/data"
+from record import DATA, Record
+
 MUON = (
     "train.optimizer=muon",
     "train.batch_tokens=2048",
@@ -85,7 +86,7 @@ def files_of(name: str, work: Path) -> list[Path]:
     files = []
     for split in splits:
         for language in languages:
-            lines = gzip.decompress((SHARED / folder / f"{split}.{language}.gz").read_bytes()).splitlines(keepends=True)
+            lines = gzip.decompress((DATA / folder / f"{split}.{language}.gz").read_bytes()).splitlines(keepends=True)
             files.append(work / f"{split}.{language}")
             files[-1].write_bytes(b"".join(lines[:2000] if name.endswith("-2000") and split == "train" else lines))
     return files
@@ -114,8 +115,13 @@ def main() -> None:
     parser.add_argument("--try", nargs="*", dest="settings", metavar="KEY=VALUE")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data and runs here")
     args = parser.parse_args()
+    with Record(f"own_files-{args.minutes:g}") as record:
+        measure(args, record)
+
+
+def measure(args: argparse.Namespace, record: Record) -> None:
     for name in args.only:
-        if CORPORA[name][0] and not (SHARED / CORPORA[name][0]).is_dir():
+        if CORPORA[name][0] and not (DATA / CORPORA[name][0]).is_dir():
             print(f"{name}: skipped, because the corpus is not here")
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -143,6 +149,8 @@ def main() -> None:
                 f"tuned {tuned:.2f} (valid {tuned_valid:.2f}, {tuned_took:.2f} minutes), ratio {own / tuned:.3f}",
                 flush=True,
             )
+            figures = {"valid": own_valid, "tuned_valid": tuned_valid, "took_minutes": own_took}
+            record.add(name, minutes=args.minutes, bleu=own, tuned_bleu=tuned, ratio=own / tuned, **figures)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import random
 import sys
 from pathlib import Path
 
+from record import Record
+
 import nmt_cli
 from nmt_cli.text.lines import read_lines
 
@@ -38,10 +40,13 @@ def main() -> None:
         one_by_one = joined(texts(source, False))
         systems = {"lines": one_by_one, "paragraphs": texts(paragraphs, True), "--no-split": texts(paragraphs, False)}
     scores = {}
-    for name, hypotheses in systems.items():
-        report = nmt_cli.score({name: hypotheses}, references, metrics="bleu")
-        scores[name] = report.scores[0].score
-        print(f"{name:<12} BLEU {scores[name]:6.2f}, {scores[name] / scores['lines']:.3f} of the lines one by one")
+    with Record(f"paragraphs-{Path(sys.argv[1]).name}") as record:
+        for name, hypotheses in systems.items():
+            found = nmt_cli.score({name: hypotheses}, references, metrics="bleu").scores[0]
+            scores[name] = found.score
+            share = scores[name] / scores["lines"]
+            print(f"{name:<12} BLEU {scores[name]:6.2f}, {share:.3f} of the lines one by one")
+            record.add(name, bleu=scores[name], share=share, signature=found.signature)
 
 
 if __name__ == "__main__":

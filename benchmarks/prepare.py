@@ -18,12 +18,13 @@ import time
 from pathlib import Path
 
 import sentencepiece
+from record import DATA, Record
 
 from nmt_cli.data.blocks import Encoder, split_into_blocks
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.schema import Clean
 
-TATOEBA = Path(__file__).parent.parent.parent / "shared/data/tatoeba-en-de"
+TATOEBA = DATA / "tatoeba-en-de"
 
 
 def run(*args: object) -> tuple[float, float]:
@@ -37,7 +38,7 @@ def run(*args: object) -> tuple[float, float]:
     return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
-def startup(folder: Path) -> None:
+def startup(folder: Path, record: Record) -> None:
     (folder / "a").write_text("".join(f"hello number {n}\n" for n in range(10)))
     (folder / "b").write_text("".join(f"hallo Nummer {n}\n" for n in range(10)))
     help_seconds = min(run("--help")[0] for _ in range(5))
@@ -45,9 +46,11 @@ def startup(folder: Path) -> None:
     ten_seconds = min(run("prepare", *files, "--out", folder / "ten")[0] for _ in range(5))
     print(f"nmt --help                    {help_seconds:6.2f} s   (goal: under 0.5)")
     print(f"nmt prepare, ten lines        {ten_seconds:6.2f} s   (goal: under 1.5)")
+    record.add("nmt --help", seconds=help_seconds, goal=0.5)
+    record.add("nmt prepare, ten lines", seconds=ten_seconds, goal=1.5)
 
 
-def encoding(folder: Path, source: list[str], target: list[str]) -> None:
+def encoding(folder: Path, record: Record, source: list[str], target: list[str]) -> None:
     """Both encodings run in turn; the fastest run of each counts."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tatoeba/vocab/joint.model"))
     rules = Clean(max_tokens=0, max_ratio=0)
@@ -64,13 +67,15 @@ def encoding(folder: Path, source: list[str], target: list[str]) -> None:
         ours.append(time.perf_counter() - start)
     print(f"SentencePiece's batch encode  {min(theirs):6.2f} s")
     print(f"nmt's encoding                {min(ours):6.2f} s   {min(ours) / min(theirs):.2f}x (goal: at most 1.3x)")
+    ratio = min(ours) / min(theirs)
+    record.add("encoding", sentencepiece_seconds=min(theirs), nmt_seconds=min(ours), ratio=ratio, goal=1.3)
 
 
 def main() -> None:
     tatoeba = Path(sys.argv[1]) if len(sys.argv) > 1 else TATOEBA
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Record("prepare") as record:
         folder = Path(name)
-        startup(folder)
+        startup(folder, record)
         if not tatoeba.is_dir():
             print(
                 f"the rest is skipped: no folder {tatoeba}; name a folder with train.en.gz and train.de.gz of Tatoeba"
@@ -88,8 +93,10 @@ def main() -> None:
             seconds, memory[size] = run("prepare", *files, *common)
             note = "(goal: under 20 s, without the vocabulary, which is included here)" if size == "one" else ""
             print(f"nmt prepare, Tatoeba x{times:<7} {seconds:6.2f} s   peak {memory[size]:.0f} MB {note}")
+            record.add(f"nmt prepare, Tatoeba x{times}", seconds=seconds, peak_mb=memory[size])
         print(f"memory, ten times the corpus  {memory['ten'] / memory['one']:6.2f}x  (goal: under 1.2x)")
-        encoding(folder, *(texts[side].decode().split("\n")[:-1] for side in ("en", "de")))
+        record.add("memory, ten times the corpus", ratio=memory["ten"] / memory["one"], goal=1.2)
+        encoding(folder, record, *(texts[side].decode().split("\n")[:-1] for side in ("en", "de")))
 
 
 if __name__ == "__main__":

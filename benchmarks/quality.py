@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from record import Record
 
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import load_recipe
@@ -28,13 +29,18 @@ def main() -> None:
     parser.add_argument("split", nargs="?", choices=("valid", "test"), default="test")
     parser.add_argument("beam", nargs="?", type=int, help="default: the beam of the run's recipe")
     args = parser.parse_args()
+    with Record(f"quality-{args.run.name}", load_recipe(args.run / "recipe.toml")) as record:
+        measure(args, record)
+
+
+def measure(args: argparse.Namespace, record: Record) -> None:
     trained = load_model(args.run)
     beam = args.beam or trained.recipe.translate.beam
     recipe = load_recipe(args.run / "recipe.toml")
     recipe = replace(recipe, train=replace(recipe.train, valid_beam=beam, valid_lines=0))
     lines = Validation.load(recipe, trained.vocab, args.split)
     if lines is None:
-        parser.error(f"{recipe.prepared_folder} has no {args.split} lines")
+        raise SystemExit(f"{recipe.prepared_folder} has no {args.split} lines")
     compute = Compute(torch.device("cpu"), "fp32", "")
     start = time.perf_counter()
     measured = lines.measure(trained.model, recipe, compute, World())
@@ -45,6 +51,8 @@ def main() -> None:
         f"{args.run} {args.split}: BLEU {scores.bleu:.2f}  chrF {scores.chrf:.2f}  loss {loss:.3f}  beam {beam}, "
         f"{len(lines.sources):,} lines, {seconds:.0f} s  {scores.signature}"
     )
+    figures = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": loss, "beam": beam, "lines": len(lines.sources)}
+    record.add(f"{args.run.name}, {args.split}", **figures, signature=scores.signature)
 
 
 if __name__ == "__main__":

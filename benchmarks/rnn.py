@@ -22,6 +22,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from record import Record
 from torch import Tensor, nn
 from train_step import PIECES, batches
 
@@ -95,9 +96,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rungs", nargs="+", default=list(RUNGS), help="names of rungs, or the beginnings of names")
     options = parser.parse_args()
+    with Record("rnn") as record:
+        measure(options, record)
+
+
+def measure(options: argparse.Namespace, record: Record) -> None:
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-
     chosen = [name for name in RUNGS if name.startswith(tuple(options.rungs))]
     names = ["plain nn.LSTM", "plain nn.LSTM, attention", *chosen]
     models = {name: build(name).train() for name in names}
@@ -125,10 +130,13 @@ def main() -> None:
         ]
         parameters, median = parameters_by_part(models[name]).total(), statistics.median(rates[name])
         model = models[name]
-        gflops = ""
+        gflops = None
         if isinstance(model, TrainingLoss):
-            gflops = f"{median * training_flops(model.model, source_tokens, target_tokens) / target_tokens / 1e9:10.0f}"
-        print(f"{name:28s} {parameters:10,} {median:14,.0f} {ratios[0]:9.2f} {ratios[1]:24.2f} {gflops}")
+            gflops = median * training_flops(model.model, source_tokens, target_tokens) / target_tokens / 1e9
+        shown = "" if gflops is None else f"{gflops:10.0f}"
+        print(f"{name:28s} {parameters:10,} {median:14,.0f} {ratios[0]:9.2f} {ratios[1]:24.2f} {shown}")
+        figures = {"tokens_per_second": median, "ratio": ratios[0], "ratio_with_attention": ratios[1]}
+        record.add(name, parameters=parameters, threads=options.threads, **figures, gflops=gflops)
 
 
 if __name__ == "__main__":

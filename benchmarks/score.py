@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from record import Record
+
 LINES = 10_000
 WORDS = 20  # per line, on average
 NMT = (sys.executable, "-m", "nmt_cli", "score")
@@ -49,7 +51,7 @@ def corpus(folder: Path) -> tuple[Path, Path]:
     return folder / "hyp.de", folder / "ref.de"
 
 
-def compare(hypothesis: Path, reference: Path, metrics: tuple[str, ...], rounds: int) -> None:
+def compare(record: Record, hypothesis: Path, reference: Path, metrics: tuple[str, ...], rounds: int) -> None:
     ours, theirs = [], []
     for _ in range(rounds):
         theirs.append(seconds(*SACREBLEU, reference, "-i", hypothesis, "-m", *metrics))
@@ -62,19 +64,22 @@ def compare(hypothesis: Path, reference: Path, metrics: tuple[str, ...], rounds:
             f"  {kind:<10} sacrebleu {min(their):5.2f} s   nmt score {min(our):5.2f} s   "
             f"{minima:.2f}x by minima, {medians:.2f}x by medians"
         )
+        what = f"{', '.join(metrics)}, {kind} seconds"
+        record.add(what, sacrebleu=min(their), nmt=min(our), ratio_of_minima=minima, ratio_of_medians=medians)
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Record("score") as record:
         folder = Path(name)
         hypothesis, reference = corpus(folder)
         (folder / "few.de").write_text("Ein Satz.\n" * 10)
         few = [seconds(*NMT, folder / "few.de", "--ref", folder / "few.de") for _ in range(rounds)]
         elapsed, processor = map(min, zip(*few, strict=True))
         print(f"ten lines   (goal: under 0.7 s)\n  elapsed {elapsed:.2f} s, processor {processor:.2f} s")
+        record.add("ten lines, seconds", elapsed=elapsed, processor=processor)
         for metrics in (("bleu",), ("bleu", "chrf")):
-            compare(hypothesis, reference, metrics, rounds)
+            compare(record, hypothesis, reference, metrics, rounds)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from record import Record
 from torch import Tensor
 
 from nmt_cli.data.batches import pad
@@ -108,7 +109,7 @@ def textbook(model: Seq2Seq, src: Tensor, options: SearchOptions) -> int:
     return sum(max(hypotheses)[1] for hypotheses in ended)
 
 
-def compare(args: argparse.Namespace) -> None:
+def compare(args: argparse.Namespace, record: Record) -> None:
     """Run all variants on each batch in turn, in one thread. CPU time suffers less from other programs."""
     torch.set_num_threads(1)
     model, sentences, options = load(args)
@@ -134,6 +135,7 @@ def compare(args: argparse.Namespace) -> None:
         speed = tokens[name] / seconds[name]
         rate = len(sentences) / seconds[name]
         print(f"  {name:<24}{speed:8.0f} tokens/s   {rate:6.1f} sentences/s   {speed / base:.2f}x")
+        record.add(f"{name}, one thread", tokens_per_second=speed, sentences_per_second=rate, ratio=speed / base)
 
 
 class Worker:
@@ -166,7 +168,7 @@ def work(args: argparse.Namespace) -> None:
         print(sum(ours(model, src, options) for src in share), flush=True)
 
 
-def processes(args: argparse.Namespace) -> None:
+def processes(args: argparse.Namespace, record: Record) -> None:
     teams = {"1 process x 2 threads": [(2, 0, 1)], "2 processes x 1 thread": [(1, 0, 2), (1, 1, 2)]}
     workers = {name: [Worker(*share) for share in shares] for name, shares in teams.items()}
     speeds: dict[str, list[float]] = {name: [] for name in teams}
@@ -185,6 +187,7 @@ def processes(args: argparse.Namespace) -> None:
     for name, all_speeds in speeds.items():
         best, middle = max(all_speeds), statistics.median(all_speeds)
         print(f"  {name:<24}{best:8.0f} tokens/s (median {middle:.0f})   {best / base:.2f}x")
+        record.add(name, best_tokens_per_second=best, tokens_per_second=middle, ratio=best / base)
 
 
 def main() -> None:
@@ -204,8 +207,9 @@ def main() -> None:
     if args.worker:
         work(args)
         return
-    compare(args)
-    processes(args)
+    with Record("search-trained" if args.model else "search") as record:
+        compare(args, record)
+        processes(args, record)
 
 
 if __name__ == "__main__":

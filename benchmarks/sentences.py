@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import accumulate
-from pathlib import Path
+
+from record import DATA, Record
 
 from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.sentences import split_sentences
 
-NTREX = Path(__file__).parents[2] / "shared/data/ntrex"
+NTREX = DATA / "ntrex"
 LANGUAGES = {
     **{"eng": "en", "deu": "de", "fra": "fr", "ces": "cs", "rus": "ru", "ell": "el"},
     **{"arb": "ar", "hin": "hi", "tha": "th", "jpn": "ja", "zho-CN": "zh"},
@@ -85,6 +86,11 @@ def main() -> None:
     if not NTREX.is_dir():
         print(f"skipped: {NTREX} is not here")
         return
+    with Record("sentences") as record:
+        measure(record)
+
+
+def measure(record: Record) -> None:
     print(f"{'':>8}", *(f"{name:>26}" for name, _ in splitters("en")))
     seconds: dict[str, float] = {}
     for name, language in LANGUAGES.items():
@@ -104,12 +110,14 @@ def main() -> None:
                 found, inside, total = found + len(marked & cut), inside + len(cut - {*gold}), total + len(marked)
             lines = sum(map(len, groups))
             cells.append(f"found {found / total:4.0%} inside {100 * inside / lines:5.1f}")
+            record.add(f"{language}, {package}", found=found / total, inside_per_100_lines=100 * inside / lines)
         print(f"{language:>8}", *(f"{cell:>26}" for cell in cells), flush=True)
     for package, took in seconds.items():
         module = {"nmt": "sentencex"}.get(package, package)
         code = f"import time; began = time.perf_counter(); import {module}; print(time.perf_counter() - began)"
         start = min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3))
         print(f"{package}: {took:.2f} s for its languages, {1000 * start:.0f} ms to import")
+        record.add(package, seconds=took, import_seconds=start)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
+from record import Record
 from sacrebleu.metrics import CHRF
 
 from nmt_cli.text.lines import read_lines
@@ -87,7 +88,7 @@ def make_terms(sources: list[str], references: list[str]) -> dict[str, str]:
     return {a: b for (a, b), share in sorted(dice.items(), key=lambda item: (item[1], item[0])) if share >= DICE}
 
 
-def print_survival(lines: list[Line], translator: Translator) -> None:
+def print_survival(lines: list[Line], translator: Translator, record: Record) -> None:
     texts = [line for line, _ in lines]
     total = Counter(kind for _, things in lines for kind, _ in things)
     (plain, seconds), (full, more_seconds) = timed(translator, texts, protect=False), timed(translator, texts)
@@ -100,8 +101,11 @@ def print_survival(lines: list[Line], translator: Translator) -> None:
     print(f"\n{'kind':<14}{'things':>8}{'without':>10}{'with':>8}")
     for kind, count in total.items():
         print(f"{kind:<14}{count:>8}{without[kind] / count:>10.0%}{kept[kind] / count:>8.0%}")
+        record.add(kind, things=count, without=without[kind] / count, with_protect=kept[kind] / count)
     shares = without.total() / total.total(), kept.total() / total.total()
     print(f"{'all':<14}{total.total():>8}{shares[0]:>10.1%}{shares[1]:>8.1%}\n", flush=True)
+    figures = {"seconds_without": seconds, "seconds": more_seconds, "translated_again": again}
+    record.add("all", things=total.total(), without=shares[0], with_protect=shares[1], **figures)
 
 
 def print_rules(lines: list[Line], translator: Translator) -> None:
@@ -130,7 +134,7 @@ def print_rules(lines: list[Line], translator: Translator) -> None:
     show("second attempt", [line for line in lines if len(line[1]) > 1])
 
 
-def print_glossary(sources: list[str], references: list[str], translator: Translator) -> None:
+def print_glossary(sources: list[str], references: list[str], translator: Translator, record: Record) -> None:
     terms = make_terms(sources, references)
     wanted = [
         {b for a, b in terms.items() if a in WORD.findall(source.lower()) and b in WORD.findall(reference.lower())}
@@ -145,6 +149,7 @@ def print_glossary(sources: list[str], references: list[str], translator: Transl
         pieces = sum(translation.best.logprob for translation in found) / sum(t.best.length for t in found)
         score = chrf(found, [references[n] for n in chosen])
         print(f"{name:<8} terms there {there / total:.1%}  chrF {score:.1f}  log p of a piece {pieces:.3f}", flush=True)
+        record.add(f"{name} glossary", terms=len(terms), there=there / total, chrf=score, logp=pieces)
 
 
 def main() -> None:
@@ -155,14 +160,15 @@ def main() -> None:
     parser.add_argument("--rules", action="store_true")
     args = parser.parse_args()
     lines, sources, references = read_corpus(), list(read_lines(args.source)), list(read_lines(args.reference))
-    with load(args.run) as translator:
-        print_survival(lines, translator)
+    with load(args.run) as translator, Record(f"survival-{Path(args.run).name}") as record:
+        print_survival(lines, translator, record)
         for name, on in (("without", False), ("with", True)):
             found, seconds = timed(translator, sources, protect=on)
             restored = sum("restored" in translation.flags for translation in found)
             score = chrf(found, references)
             print(f"{args.source.name} {name:<8} chrF {score:.1f}  {seconds:.0f} s, {restored} lines translated again")
-        print_glossary(sources, references, translator)
+            record.add(f"{args.source.name}, {name} --protect", chrf=score, seconds=seconds, translated_again=restored)
+        print_glossary(sources, references, translator, record)
         if args.rules:
             print_rules(lines, translator)
 

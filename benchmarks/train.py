@@ -19,7 +19,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-MULTI30K = Path(__file__).parent.parent.parent / "shared/data/multi30k"
+from record import DATA, Record, recipe_hash
+
+from nmt_cli.recipe.load import load_recipe
+
+MULTI30K = DATA / "multi30k"
 FASTEST_RIVAL = {1024: 2581, 4096: 2833}  # fairseq 0.12.2, Eole 0.6.4
 MODEL = ("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3")
 TRAIN = ("model.dropout=0.1", "train.label_smoothing=0.1", "train.precision=fp32", "train.lr=1e-3", "train.warmup=400")
@@ -35,7 +39,7 @@ def main() -> None:
     if not data.is_dir():
         print(f"skipped: there is no folder {data}; name a folder that holds train.en.gz and train.de.gz of Multi30k")
         return
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Record("train") as record:
         folder = Path(name)
         files = ("--source", data / "train.en.gz", "--target", data / "train.de.gz", "--vocab-size", 8000)
         nmt("prepare", *files, "--out", folder / "data")
@@ -55,6 +59,14 @@ def main() -> None:
                     f"{speeds[-len(speeds) // 4]:>17,.0f} {trained[-1]['memory_mb']:>9,.0f} "
                     f"{trained[-1]['padding']:>9.1%} {FASTEST_RIVAL[tokens]:>15,}",
                     flush=True,
+                )
+                record.add(
+                    f"{tokens} tokens per batch, {entries[0]['processes']} processes",
+                    tokens_per_second=statistics.median(speeds),
+                    fastest_quarter=speeds[-len(speeds) // 4],
+                    peak_mb=trained[-1]["memory_mb"],
+                    padding=trained[-1]["padding"],
+                    recipe=recipe_hash(load_recipe(run / "recipe.toml")),
                 )
 
 

@@ -29,10 +29,10 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from record import DATA, Record
 from torch import Tensor, nn
 
 from nmt_cli.model import attention, transformer
@@ -42,7 +42,7 @@ from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.session import keep_freed_memory
 
-MULTI30K = Path(__file__).resolve().parents[2] / "shared/data/multi30k"
+MULTI30K = DATA / "multi30k"
 PIECES = 8000
 # Each variant adds one optimization to the variant before it.
 VARIANTS = ("plain eager", "+ kept memory", "+ byte dropout", "+ chunked loss", "+ fewer copies", "+ shorter waits")
@@ -114,7 +114,7 @@ def steps(variant: str, tokens: int) -> Iterator[int]:
         transformer.dropout = attention.dropout = stock_dropout
     if level < 4:
         transformer.FeedForward.forward = plain_feed_forward
-        transformer.Transformer.embed = lambda *arguments: plain_embed(*arguments[:4])
+        transformer.Transformer.embed = lambda *arguments, norm: plain_embed(*arguments[:4])
     torch.manual_seed(1)
     model = build_model(recipe.Transformer(), PIECES, PIECES)
     model_with_loss = (TrainingLoss if level >= 3 else PlainLoss)(model, recipe.Train()).train()
@@ -162,7 +162,7 @@ def take_turns(jobs: list[tuple[str, int]], rounds: int, threads: int) -> tuple[
     return rates, peaks
 
 
-def compare(tokens: int, rounds: int, threads: int) -> None:
+def compare(record: Record, tokens: int, rounds: int, threads: int) -> None:
     rates, peaks = take_turns([(variant, tokens) for variant in VARIANTS], rounds, threads)
     load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     print(f"\n{tokens}-token batches: target tokens/s over {rounds} steps; load {load}")
@@ -174,9 +174,11 @@ def compare(tokens: int, rounds: int, threads: int) -> None:
             f"{ratio:5.2f} x {VARIANTS[0]}, {max(rate) / max(rates[0]):5.2f} x at best, {peak:5.0f} MB",
             flush=True,
         )
+        figures = {"tokens_per_second": statistics.median(rate), "best": max(rate), "ratio": ratio, "peak_mb": peak}
+        record.add(f"{tokens} tokens, {name}", threads=threads, rounds=rounds, **figures)
 
 
-def growth(rounds: int, threads: int) -> None:
+def growth(record: Record, rounds: int, threads: int) -> None:
     """The cost is linear if the rate is constant and memory grows no faster than the batch."""
     sizes = [512 * 2**n for n in range(6)]
     rates, peaks = take_turns([(VARIANTS[-1], size) for size in sizes], rounds, threads)
@@ -187,6 +189,8 @@ def growth(rounds: int, threads: int) -> None:
             f"  {size:6,} median {middle:5.0f}, best {max(rate):5.0f}, "
             f"{base / middle:5.2f} x the time per token, {peak:5.0f} MB"
         )
+        figures = {"tokens_per_second": middle, "best": max(rate), "time_per_token": base / middle, "peak_mb": peak}
+        record.add(f"{size} tokens", **figures)
 
 
 def profile(tokens: int) -> None:
@@ -213,16 +217,17 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.growth:
-        growth(options.rounds, options.threads)
-        return
-    for tokens in options.tokens:
-        if options.worker:
-            worker(options.worker, tokens)
-        elif options.profile:
-            profile(tokens)
-        else:
-            compare(tokens, options.rounds, options.threads)
+    with Record("train_step-growth" if options.growth else "train_step") as record:
+        if options.growth:
+            growth(record, options.rounds, options.threads)
+            return
+        for tokens in options.tokens:
+            if options.worker:
+                worker(options.worker, tokens)
+            elif options.profile:
+                profile(tokens)
+            else:
+                compare(record, tokens, options.rounds, options.threads)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import sacrebleu
+from record import Record, spread
 
 from nmt_cli.parallel import cores
 from nmt_cli.store.folders import open_model
@@ -89,7 +90,7 @@ def main() -> None:
     run, source = Path(sys.argv[1]), list(read_lines(Path(sys.argv[2])))
     references = list(read_lines(Path(sys.argv[3]))) if len(sys.argv) > 3 else None
     target = open_model(run).vocab.target
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Record(f"translate-{run.name}") as record:
         folder, out = Path(name), Path(name) / "out"
         texts = {}
         for count in (LINES // 10, LINES):
@@ -133,18 +134,22 @@ def main() -> None:
                 f"(best {tokens[system] / min(times):>7,.0f})  {base / middle:>5.2f}x of the bare script  "
                 f"{memory[system]:>5,} MB  " + (f"BLEU {bleu[system]:.2f}" if bleu else "")
             )
+            figures = {"ratio": base / middle, "peak_mb": memory[system], "bleu": bleu.get(system)}
+            record.add(system, lines_per_second=LINES / middle, tokens_per_second=tokens[system] / middle, **figures)
         for one, other in pairs.items():
-            ratios = sorted(b / a for a, b in zip(seconds[one], seconds[other], strict=True))
-            middle = statistics.median(ratios)
-            print(f"{one}, of {other}, by round: {middle:.2f}x, {ratios[0]:.2f} to {ratios[-1]:.2f}")
+            ratios = spread(seconds[other], seconds[one])
+            print("{}, of {}, by round: {ratio:.2f}x, {lowest:.2f} to {highest:.2f}".format(one, other, **ratios))
+            record.add(f"{one}, of {other}", **ratios)
         for system in ("torch", "ctranslate2"):
             elapsed, peak = systems[system](texts[LINES // 10])
             grown = statistics.median(seconds[system]) / elapsed
             print(f"{system}: 10 times the lines take {grown:.1f} times as long, {memory[system]} MB after {peak} MB")
+            record.add(f"{system}, ten times the lines", times_as_long=grown, mb=memory[system], mb_before=peak)
         waits = sorted(first_line(run) for _ in range(6))
         print(
             f"the first line, from the start of the process: {waits[0]:.2f} to {waits[-1]:.2f} s in {len(waits)} runs"
         )
+        record.add("the first line", fastest_seconds=waits[0], slowest_seconds=waits[-1])
 
 
 if __name__ == "__main__":

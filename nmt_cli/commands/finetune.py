@@ -49,7 +49,7 @@ def finetune(
 
     \b
     nmt finetune runs/demo --source mine.en --target mine.fr --minutes 10
-    nmt finetune runs/demo --source mine.en --target mine.fr --keep old.en old.fr --out runs/kept
+    nmt finetune runs/demo --source mine.en --target mine.fr --keep old.en old.fr --out runs/demo-kept
 
     The vocabulary and the architecture are those of the model. The same command continues after Ctrl-C.
     """

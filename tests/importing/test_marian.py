@@ -269,8 +269,9 @@ def test_marian_itself_translates_the_same(tmp_path, capsys):
     """Train with Marian, import, and compare. It takes some minutes: benchmarks/marian.py."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     import marian
+    from record import Record
 
     marian.write_corpus(tmp_path, lines=50)
     marian.marian(sys.executable, tmp_path, marian.TRAIN.format(shape=marian.SHAPES["post"], updates=200))
-    marian.compare(sys.executable, tmp_path, "post")
+    marian.compare(sys.executable, tmp_path, "post", Record("marian"))
     assert "50 of 50" in capsys.readouterr().out.split("\n")[0]

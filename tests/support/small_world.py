@@ -102,8 +102,8 @@ class SmallWorld:
 
     def _remove_result(self, words: list[str]) -> None:
         """Remove what the folder already has under the name of the command's result."""
-        if "--out" in words:
-            result = self.folder / words[words.index("--out") + 1]
+        if option := next((option for option in ("--out", "--html") if option in words), ""):
+            result = self.folder / words[words.index(option) + 1]
         elif words[0] in ("train", "prepare"):
             result = self.folder / {"train": "runs", "prepare": "data"}[words[0]] / words[1]
         else:

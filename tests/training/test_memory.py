@@ -23,7 +23,8 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks/memory.py"
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_predicted_memory_is_that_of_an_update(name):
+def test_the_predicted_memory_is_that_of_an_update(name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARK.parent)
     model, settings = MODELS[name]
     recipe = Recipe(model=model, train=settings)
     measured = runpy.run_path(str(BENCHMARK))["measured_peak"](recipe, 500, 19)
