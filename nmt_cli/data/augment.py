@@ -10,7 +10,7 @@ on the order of the pairs nor on the number of processes, and a resumed run sees
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -19,6 +19,7 @@ import numpy as np
 
 from nmt_cli.recipe.schema import Augment
 from nmt_cli.text.languages import language_code
+from nmt_cli.text.spelling import KEYBOARD
 from nmt_cli.text.vocab import Vocab
 
 Sides = list[list[np.ndarray]]  # the ids of all sources, and of all targets
@@ -38,20 +39,6 @@ _FINAL_MARK = re.compile(r"\s*[.!?…。！？।۔؟]+\Z")
 _SPACES = re.compile(r"(\s+)")
 # In these languages the capital of i is İ, and the small letter of I is ı.
 _DOTTED_CAPITAL_I = ("tr", "az")
-
-
-def _neighbors(rows: Sequence[str]) -> dict[str, str]:
-    """For each letter, the letters whose keys touch its key. Each row is half a key to the right of the row above."""
-    near: dict[str, str] = {}
-    for number, row in enumerate(rows):
-        for place, letter in enumerate(row):
-            touching = [(number, place - 1), (number, place + 1), (number - 1, place), (number - 1, place + 1)]
-            touching += [(number + 1, place - 1), (number + 1, place)]
-            near[letter] = "".join(rows[r][p] for r, p in touching if 0 <= r < len(rows) and 0 <= p < len(rows[r]))
-    return near
-
-
-_KEYBOARD = _neighbors(("qwertyuiop", "asdfghjkl", "zxcvbnm"))
 
 
 class Rewriter:
@@ -112,7 +99,7 @@ def mistyped(word: str, random: Random) -> str:
         "swap": [n for n in letters if word[n + 1 : n + 2].isalpha() and word[n] != word[n + 1]],
         "drop": letters,
         "double": letters,
-        "neighbor": [n for n in letters if word[n].lower() in _KEYBOARD],
+        "neighbor": [n for n in letters if word[n].lower() in KEYBOARD],
     }
     kind = random.choice([kind for kind, possible in places.items() if possible])
     n = random.choice(places[kind])
@@ -125,7 +112,7 @@ def mistyped(word: str, random: Random) -> str:
         case "double":
             typed = letter + letter
         case _:
-            near = random.choice(_KEYBOARD[letter.lower()])
+            near = random.choice(KEYBOARD[letter.lower()])
             typed = near.upper() if letter.isupper() else near
     return word[:n] + typed + after
 

@@ -52,6 +52,7 @@ from nmt_cli.text.lines import (
     read_lines,
     write_text,
 )
+from nmt_cli.text.spelling import read_words, write_words
 from nmt_cli.text.vocab import Vocab, copy_vocab, find_vocab, learn, load_vocab, write_vocab
 
 PathLike = str | Path
@@ -361,16 +362,18 @@ class _Preparation:
         settings = self.recipe.vocab
         if not keep.any():
             raise self.all_dropped()
-        if settings.reuse is not None:
-            copy_vocab(settings.reuse, self.folder / "vocab", self.recipe.data)
-            return
-        self.show("learning pieces", 0, 0)
+        folder, (source, target) = self.folder / "vocab", self.clean_text
         step = -(-int(keep.sum()) // settings.sample)
 
         def sample(side: Path) -> Iterator[str]:
             return islice(compress(read_lines(side), keep), 0, None, step)
 
-        source, target = self.clean_text
+        if settings.reuse is not None:
+            copy_vocab(settings.reuse, folder, self.recipe.data)
+            if old := read_words(folder):  # a model that is trained further knows its old words, too
+                write_words(folder, sample(source), self.recipe.data.source_lang, old)
+            return
+        self.show("learning pieces", 0, 0)
         exact = settings.size > 0
         if not exact:
             characters, different = 0, set[str]()
@@ -384,7 +387,8 @@ class _Preparation:
         else:
             sides = {"source": source, "target": target}
             models = {side: learn(sample(path), settings, side, exact) for side, path in sides.items()}
-        write_vocab(self.folder / "vocab", models, self.recipe.data, settings)
+        write_vocab(folder, models, self.recipe.data, settings)
+        write_words(folder, sample(source), self.recipe.data.source_lang)
 
     def encode_train(self, keep: np.ndarray, vocab: Vocab) -> Split:
         """Encode the training pairs on all cores, apply the rules on lengths, and write the shards."""

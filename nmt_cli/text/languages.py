@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -112,6 +113,11 @@ def count_words(text: str) -> int:
 
 def words_of(text: str) -> list[str]:
     return _WORDS.findall(text)
+
+
+def find_words(text: str, start: int, stop: int) -> Iterator[re.Match]:
+    """The words of text[start:stop], with their places."""
+    return _WORDS.finditer(text, start, stop)
 
 
 def words_and_marks(text: str) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """SentencePiece vocabularies: learn, encode, decode, and the ids of the special pieces.
 
-A vocabulary is a folder: joint.model, or source.model and target.model; and vocab.json. Prepared data, runs and models
-each contain their vocabulary, so that a model is never used with another vocabulary.
+A vocabulary is a folder: joint.model, or source.model and target.model; vocab.json; and words.tsv, if there is a word
+list of the source language (spelling.py). Prepared data, runs and models each contain their vocabulary, so that a model
+is never used with another vocabulary.
 
 An imported vocabulary has two .model files, also if both sides share one table of ids (importing/pieces.py). Its pieces
 are in the order of the original, except that PAD, UNK, BOS and EOS come first.
@@ -25,6 +26,7 @@ from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_json, read_small
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.lines import Normalization, normalize, write_text
+from nmt_cli.text.spelling import WORDS_FILE
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
@@ -231,7 +233,7 @@ def copy_vocab(origin: Path, folder: Path, data: recipe.Data) -> None:
 def copy_vocab_files(origin: Path, folder: Path) -> None:
     """Copy a vocabulary folder. shutil.copytree would hide the cause of an error, such as a full disk."""
     folder.mkdir(exist_ok=True)
-    for name in ("vocab.json", *(f"{side}.model" for side in ("joint", "source", "target"))):
+    for name in ("vocab.json", WORDS_FILE, *(f"{side}.model" for side in ("joint", "source", "target"))):
         if (origin / name).exists():
             shutil.copyfile(origin / name, folder / name)
 

@@ -224,3 +224,25 @@ def test_lines_of_several_sentences_are_counted(nmt, write, tmp_path):
     assert report["several_sentences"] == 20 and report["splits"]["train"]["sentences"] == 40
     (row,) = [line for line in result.text.splitlines() if "several sentences in a line" in line]
     assert row.split()[:3] == ["paragraphs", "20", "50.0%:"]
+
+
+def test_words_of_the_source_are_counted(nmt, small, write, tmp_path):
+    """The words of the old text are counted with those of more text for the same vocabulary, if they are known."""
+
+    def counts(folder: str) -> dict[str, int]:
+        rows = [row.split("\t") for row in (tmp_path / folder / "vocab/words.tsv").read_text().splitlines()]
+        return {word: int(count) for word, count in rows if count != "0"}
+
+    def counted(*names: str) -> Counter[str]:
+        return Counter(word for name in names for word in (tmp_path / name).read_text().replace(".", "").split())
+
+    assert nmt(*small).code == 0
+    assert counts("out") == counted("a.en")
+    for name, text in zip(("b.en", "b.de"), corpus(100, 70_000), strict=True):
+        write(name, text)
+    files = ("prepare", "--source", "b.en", "--target", "b.de", "--set", "data.hold_out=0", "--set", "vocab.reuse=out")
+    assert nmt(*files, "--out", "more").code == 0
+    assert counts("more") == counted("a.en", "b.en")
+    (tmp_path / "out/vocab/words.tsv").unlink()
+    assert nmt(*files, "--out", "other").code == 0
+    assert not (tmp_path / "other/vocab/words.tsv").exists()

@@ -78,7 +78,7 @@ def obey_file_modes() -> None:
 
 
 def warm_up() -> None:
-    """Import once what each command would import again, build the commands, and measure the speed of the processor."""
+    """Do once what each command would do again: import, build the commands, read a word list, measure the processor."""
     for module in (
         *("data.prepare", "inspect.description", "inspect.draw", "scoring.metrics", "search.torch_engine"),
         *("store.verify", "training.screen", "training.session", "translate.translator"),
@@ -96,12 +96,14 @@ def warm_up() -> None:
 
     from nmt_cli import cli
     from nmt_cli.model import device
+    from nmt_cli.text.spelling import general_words
 
     cli.app = get_command(cli.app)
     with contextlib.redirect_stdout(io.StringIO()):
         cli.app(["recipes", "demo"], standalone_mode=False)  # Typer imports its parser with the first command
     device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
     device._claimed_precision = lambda device: None  # a trial takes seconds; tests/model/test_device.py makes one
+    general_words("en")
 
 
 def serve() -> bool:
