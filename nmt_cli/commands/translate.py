@@ -45,6 +45,10 @@ def translate(
             help="Translate a line sentence by sentence. Default: yes, unless the model was trained on paragraphs.",
         ),
     ] = None,
+    respell: Annotated[
+        bool,
+        _stream(help="Correct typos in the source: unknown words that are one slip from a known word."),
+    ] = True,
     at_least: Annotated[
         float | None, _stream(min=0, max=1, metavar="P", help="Withhold translations with a lower confidence.")
     ] = None,

@@ -39,9 +39,11 @@ from nmt_cli.translate.protect import (
     replaced,
     take_out,
     verbatim,
+    without_overlaps,
 )
-from nmt_cli.translate.recase import sentence_case
-from nmt_cli.translate.results import Output, Part, Translation
+from nmt_cli.translate.recase import Recased, sentence_case
+from nmt_cli.translate.respell import respell
+from nmt_cli.translate.results import Correction, Output, Part, Translation
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_line
 
@@ -65,6 +67,8 @@ class _Part:
     start: int
     stop: int
     words: tuple[int, ...] | None  # the number of each word in the line; None: a word was cut, so nothing is aligned
+    recased: Recased | None = None  # the case to put back
+    respelled: tuple[Correction, ...] = ()  # the corrected words of the text
 
 
 def together(programs: Sequence[Program[Result]]) -> Program[list[Result]]:
@@ -126,16 +130,19 @@ class LineTranslator:
                 f"the prefix of line {row.number} has characters that the model cannot write: {row.given}", hint
             )
         parts = self._parts(row)
-        segments = yield from together(
-            [self._segment(row.number, part, () if n else prefix) for n, part in enumerate(parts)]
-        )
-        flags = frozenset[str]().union(*(flags for _, flags in segments))
-        if len(parts) == 1:
-            return Translation(row.number, row.text, tuple(segments[0][0]), tuple(sorted(flags)))
         too_long = sum(len(part.ids) for part in parts) > self.settings.longest_source
-        flags |= {"split", "long"} if too_long else {"split"}
-        n_best, spans = self._joined(row.text, parts, [outputs for outputs, _ in segments])
-        return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), spans)
+        prefixes = [prefix, *[()] * (len(parts) - 1)]
+        parts = [self._readable(part, bool(prefix)) for part, prefix in zip(parts, prefixes, strict=True)]
+        segments = yield from together([self._segment(row.number, *each) for each in zip(parts, prefixes, strict=True)])
+        flags = frozenset[str]().union(*(flags for _, flags in segments))
+        respelled = tuple(correction for part in parts for correction in part.respelled)
+        spans: tuple[Part, ...] = ()
+        if len(parts) == 1:
+            n_best = segments[0][0]
+        else:
+            flags |= {"split", "long"} if too_long else {"split"}
+            n_best, spans = self._joined(row.text, parts, [outputs for outputs, _ in segments])
+        return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), spans, respelled)
 
     def _continued(self, row: Row) -> Program[Translation]:
         """The line, and what the model writes behind it. The line is not changed."""
@@ -237,6 +244,11 @@ class LineTranslator:
         fixed = verbatim(text) if terms and self.settings.protect else []
         return [term for term, spans in overlaps(terms, fixed) if all(map(term.contains, spans))]
 
+    def _fixed(self, text: str) -> list[Span]:
+        """Text that is no word of the language: code, addresses and the like, and terms of the glossary."""
+        terms = self.settings.glossary.find(text) if self.settings.glossary else []
+        return without_overlaps([*verbatim(text), *terms])
+
     def _required(self, text: str) -> list[Span]:
         """Everything that the translation must contain, from left to right. A term wins over protected text."""
         terms = self._terms(text)
@@ -250,14 +262,29 @@ class LineTranslator:
         terms = [span for span in required if isinstance(span, Term)]
         return lost(required, [*contents(translation, self.is_known, self.by_words), *terms_in(translation, terms)])
 
+    def _readable(self, part: _Part, has_prefix: bool) -> _Part:
+        """The part as the model reads it best: in sentence case, and without typos.
+
+        A model that was trained for capitals or title case reads them as they are.
+        """
+        recased = None if has_prefix else sentence_case(part.text, verbatim, self._count, self.vocab.source_lang)
+        if recased and recased.case not in self.settings.known_cases:
+            part = replace(part, text=recased.text, ids=self._encode(recased.text), recased=recased)
+        words = self.settings.words
+        changed = respell(part.text, self._fixed, words) if words else None
+        if changed and len(ids := self._encode(changed.text)) <= self.settings.longest_source:
+            part = replace(part, text=changed.text, ids=ids, respelled=changed.corrections)
+        return part
+
     def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
-        """Translate a part. Capitals and title case become sentence case, unless the model was trained for them."""
-        recased = None if prefix else sentence_case(part.text, verbatim, self._count, self.vocab.source_lang)
-        if recased is None or recased.case in self.settings.known_cases:
-            return (yield from self._repaired(line, part, prefix))
-        part = replace(part, text=recased.text, ids=self._encode(recased.text))
+        """Translate a part, and give the translation the case of the source."""
         outputs, flags = yield from self._repaired(line, part, prefix)
-        return [replace(output, text=recased.put_back(output.text)) for output in outputs], flags | {"recased"}
+        if part.respelled:
+            flags |= {"respelled"}
+        if not part.recased:
+            return outputs, flags
+        put_back = part.recased.put_back
+        return [replace(output, text=put_back(output.text)) for output in outputs], flags | {"recased"}
 
     def _repaired(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part, and repair the translation where something was lost."""

@@ -13,6 +13,7 @@ from nmt_cli.search.quality import NEEDED, Quality, read_quality
 from nmt_cli.store.folders import ModelFiles, ModelFolder
 from nmt_cli.text.alignment import SPACE
 from nmt_cli.text.lines import STDIN, check_stdin_once, normalize
+from nmt_cli.text.spelling import Words
 from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
 
@@ -42,6 +43,7 @@ class TranslateOptions(TypedDict, total=False):
     glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}
     protect: bool  # restore placeholders, tags, URLs, emoji, numbers and unknown words that the model loses
     split: bool | None  # translate a line of several sentences sentence by sentence; None: as the model was trained
+    respell: bool  # correct typos in the source; on by default
     confidence: bool  # estimate how good each translation is; on by default
     at_least: float | None  # withhold translations with a lower confidence
     below: Literal["empty", "copy"]  # a withheld translation becomes an empty line, or a copy of the source
@@ -62,6 +64,7 @@ class Settings:
     tokens: bool = False
     glossary: Glossary | None = None
     split: bool = True  # translate sentence by sentence
+    words: Words | None = None  # the words that the model knows; None: no typo is corrected
     known_cases: frozenset[str] = frozenset()  # "capitals", "title_case": a model that knows a case reads it as it is
     quality: Quality | None = None  # the estimates of the model; None: it has none
     confidence: bool = False  # estimate the confidence, too, which needs coverage

@@ -24,6 +24,7 @@ _WARNINGS = {
     "long": "line {line} is too long for the model: translated in {parts} parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
     "unscored": "line {line} has more pieces than this engine has positions: no score; --engine torch may have more",
+    "respelled": "line {line}: read {words}",
     "omission": "line {line}: the translation may leave out a part of the line",
     "withheld": "line {line}: the confidence is below --at-least, so the translation is withheld",
     "unfinished": "line {line}: the translation reached its longest length and may be cut off",
@@ -63,7 +64,9 @@ class Report:
         self.flags.update(translation.flags)
         for flag in translation.flags:
             if flag in _WARNINGS and self.flags[flag] <= _NAMED:
-                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=len(translation.parts)))
+                words = ", ".join(f'"{each.typed}" as "{each.read_as}"' for each in translation.respelled)
+                parts = len(translation.parts)
+                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=parts, words=words))
         self.show_bar()
 
     def show_bar(self) -> None:

@@ -38,6 +38,14 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Correction:
+    """A word with a typo, and the word that was read in its place."""
+
+    typed: str
+    read_as: str
+
+
+@dataclass(frozen=True)
 class Translation:
     """A line and its n best translations, the best first. A blank line has none.
 
@@ -49,6 +57,7 @@ class Translation:
     n_best: tuple[Output, ...] = ()
     flags: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()  # of a line that was split; empty for a line that was translated whole
+    respelled: tuple[Correction, ...] = ()  # the corrected words, from left to right
 
     @property
     def best(self) -> Output:
@@ -109,6 +118,8 @@ def _jsonl(translation: Translation, align: bool, tokens: bool) -> str:
     }
     if translation.parts:
         line["parts"] = [vars(part) for part in translation.parts]
+    if translation.respelled:
+        line["respelled"] = [vars(correction) for correction in translation.respelled]
     text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
@@ -26,9 +27,10 @@ from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
 from nmt_cli.search.contract import Hypothesis, Pair, Request, joined_score, with_prefixes, without_prefixes
 from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.folders import ModelFolder, open_model
+from nmt_cli.store.folders import ModelFiles, ModelFolder, open_model
 from nmt_cli.text.lines import one_line
 from nmt_cli.text.sentences import split_sentences
+from nmt_cli.text.spelling import Words, read_words
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary
 from nmt_cli.translate.line import LineTranslator, together
@@ -78,6 +80,11 @@ class Translator:
         self.models, self.engine_options = models, engine
         self.engine = ""  # the engine of the last call and its number of workers
         self._workers: dict[bool, Workers] = {}
+
+    @cached_property
+    def _words(self) -> Words | None:
+        """The words that the first model knows. The other models of an ensemble have the same vocabulary."""
+        return read_words(ModelFiles(self.models[0].path).vocab)
 
     @overload
     def translate(self, lines: str, prefix: str = "", **options: Unpack[TranslateOptions]) -> Translation: ...
@@ -135,6 +142,7 @@ class Translator:
             options.get("tokens", False),
             glossary,
             not self.models[0].reads_paragraphs if options.get("split") is None else bool(options["split"]),
+            self._words if options.get("respell", True) else None,
             frozenset.intersection(*(model.known_cases for model in self.models)),
             quality=quality,
             confidence=options.get("confidence", True) or options.get("at_least") is not None,

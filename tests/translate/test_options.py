@@ -142,13 +142,13 @@ def test_command_passes_every_option_to_the_translator(model, monkeypatch):
     search |= {"length_penalty": "gnmt", "coverage_penalty": 0.3, "max_extra": 20}
     engine = {"engine": "torch", "type": "float32", "device": "cpu", "workers": 8, "batch_tokens": 11}
     words = [word for name, value in {**search, **engine}.items() for word in (f"--{name.replace('_', '-')}", value)]
-    flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--no-verify", "--format", "jsonl"]
-    texts = ["--forbid", "a", "--forbid", "b", "--glossary", "g.tsv", "--ensemble", "m"]
+    flags = ["--sample", "--align", "--tokens", "--no-protect", "--no-split", "--no-respell", "--no-verify"]
+    texts = ["--format", "jsonl", "--forbid", "a", "--forbid", "b", "--glossary", "g.tsv", "--ensemble", "m"]
     app(["translate", str(model), os.devnull, *map(str, words), *flags, *texts], standalone_mode=False)
     assert passed == {
         **{"model": model, "sample": True, "align": True, "tokens": True, "protect": False, "forbid": ["a", "b"]},
         **{"glossary": Path("g.tsv"), "ensemble": [Path("m")], "score_only": False, "split": False, "verify": False},
-        **{"confidence": True, "generate": False},
+        **{"confidence": True, "generate": False, "respell": False},
         **search,
         **engine,
     }

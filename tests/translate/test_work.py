@@ -15,11 +15,13 @@ from support.tiny_run import TEXT
 
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.contract import Hypothesis, SearchOptions
+from nmt_cli.text.spelling import Words
 from nmt_cli.text.vocab import Vocab, learn, load_vocab, write_vocab
 from nmt_cli.translate import glossary, protect
 from nmt_cli.translate.line import MOST_FORCED, LineTranslator, cut_loops
 from nmt_cli.translate.options import Settings
-from nmt_cli.translate.protect import Span, contents, lost, overlaps, protected, put_back, replaced, take_out
+from nmt_cli.translate.protect import Span, contents, lost, overlaps, protected, put_back, replaced, take_out, verbatim
+from nmt_cli.translate.respell import respell
 
 PATTERNS = {name: value for name, value in vars(protect).items() if isinstance(value, re.Pattern)}
 # Repeated, these made some pattern or loop quadratic, or could. A dot in the middle stands for a space.
@@ -102,6 +104,16 @@ def find_terms(text: str) -> list[object]:
     return [fixed, glossary.terms_in(text, terms)]
 
 
+WORDS = Words({"the": 5, "cat": 3}, frozenset())
+
+
+def test_correction_of_a_line_takes_linear_work():
+    """Words that one slip turned into others, and words that cannot be corrected."""
+    for unit in ("teh cst ", "teh the the the zwitschert ", "a" * 30 + " ", "b" * 1000):
+        once, twice = (count_work(lambda text: respell(text, verbatim, WORDS), unit * n) for n in (50, 100))
+        assert twice < 2.2 * once + 200, unit
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -110,8 +122,9 @@ def find_terms(text: str) -> list[object]:
         find_terms,
         lambda text: take_out(text, protected(text, is_known)),
         lambda text: replaced(text, protected(text, is_known)),
+        lambda text: respell(text, verbatim, WORDS),
     ],
-    ids=["lost", "put_back", "terms", "take_out", "replaced"],
+    ids=["lost", "put_back", "terms", "take_out", "replaced", "respell"],
 )
 @pytest.mark.parametrize("make", [" x{} ".format, "12 ".format, "{} ".format, "<a{}> a ".format])
 def test_functions_take_linear_work(function, make):
