@@ -44,7 +44,7 @@ learn: $(STAMP)  ## run the claims of nmt learn, and write learn.html: minutes
 	$(BIN)/nmt learn --all --html learn.html --force
 
 # The benchmarks that need no trained run. The first lines of the others say what they need.
-BENCH := prepare score memory search train_step rnn train sentences
+BENCH := prepare score memory search train_step rnn processes train sentences
 bench: $(STAMP)  ## measure, as ratios, and write benchmarks/results/*.json: twenty minutes, best on a quiet machine
 	@for name in $(BENCH); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@$(BIN)/python benchmarks/record.py

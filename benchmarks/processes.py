@@ -1,7 +1,7 @@
 """Several processes: the cost of an update with each way to share the gradients.
 
-    python benchmarks/processes.py                   # two processes, batches of 1024 tokens each; some minutes
-    python benchmarks/processes.py --tokens 256 --processes 3 --rounds 100
+    python benchmarks/processes.py                   # two processes, batches of 1024 and of 256 tokens; some minutes
+    python benchmarks/processes.py --tokens 512 --processes 3 --rounds 100
 
 The ways take turns, one update each, in the same processes, so that other work on the machine slows all of them alike.
 The ratios compare an update with the update of DistributedDataParallel in the same round, by the clock and by the
@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 import torch
 import torch.distributed as dist
+from record import Record, spread
 from torch import Tensor
 
 from nmt_cli.data.batches import Batch, make_batch
@@ -94,21 +95,25 @@ def measure(tokens: int, rounds: int, world: World) -> dict[str, list[tuple[floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=1024, help="target tokens of a batch in each process")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 256], help="of a batch in each process")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()
-    job = partial(measure, options.tokens, options.rounds)
-    seconds = with_workers(options.processes, job, job)
-    print(f"{options.processes} processes, {options.tokens} tokens each, {options.rounds} rounds")
-    for way in WAYS:
-        line = f"{way:24}"
-        for number, kind in enumerate(("clock", "processor")):
-            each, others = ([one[number] for one in seconds[name]] for name in (way, DDP))
-            low, middle, high = statistics.quantiles([a / b for a, b in zip(each, others, strict=True)], n=4)
-            median = 1000 * statistics.median(each)
-            line += f"  {kind} {median:5.0f} ms, ratio {middle:.2f} ({low:.2f} to {high:.2f})"
-        print(line)
+    with Record("processes") as record:
+        for tokens in options.tokens:
+            job = partial(measure, tokens, options.rounds)
+            seconds = with_workers(options.processes, job, job)
+            print(f"{options.processes} processes, {tokens} tokens each, {options.rounds} rounds")
+            for way in WAYS:
+                line, figures = f"{way:24}", {}
+                for number, kind in enumerate(("clock", "processor")):
+                    ours, theirs = ([each[number] for each in seconds[name]] for name in (way, DDP))
+                    low, middle, high = statistics.quantiles(spread(ours, theirs)["rounds"], n=4)
+                    median = 1000 * statistics.median(ours)
+                    line += f"  {kind} {median:5.0f} ms, ratio {middle:.2f} ({low:.2f} to {high:.2f})"
+                    figures |= {f"{kind}_ms": median, f"{kind}_ratio": middle, f"{kind}_quartiles": [low, high]}
+                print(line, flush=True)
+                record.add(f"{way}, {tokens} tokens", processes=options.processes, rounds=options.rounds, **figures)
 
 
 if __name__ == "__main__":

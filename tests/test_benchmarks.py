@@ -61,6 +61,7 @@ def test_the_spread_of_ratios_is_taken_round_by_round(record):
     "command",
     [
         "memory.py demo --tokens 128",
+        "processes.py --tokens 64 --rounds 2",
         "rnn.py --rungs dot --tokens 128 --rounds 1 --threads 1",
         "score.py 1",
         "search.py --sentences 16 --batch 8 --rounds 1",
