@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two minutes
 	$(BIN)/nmt demo
@@ -49,6 +49,9 @@ bench: $(STAMP)  ## measure, as ratios, and write benchmarks/results/*.json: twe
 	@for name in $(BENCH); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@$(BIN)/python benchmarks/record.py
 
+bench-rivals: $(STAMP)  ## install other programs into build/rivals and compare them with nmt, in turns: hours; OPTIONS=--help
+	PYTHONPATH=benchmarks $(BIN)/python -m rivals $(OPTIONS)
+
 clean:  ## remove what make made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
@@ -60,4 +63,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test torture lint audit docs learn bench clean
+.PHONY: help demo test torture lint audit docs learn bench bench-rivals clean

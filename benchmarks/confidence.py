@@ -127,7 +127,7 @@ def show_cost(run: str, lines: list[str], record: Record) -> None:
         bare = Path(folder) / "model"
         shutil.copytree(find_model(Path(run)).path, bare)
         (bare / "quality.json").unlink()
-        with load(run, workers=1) as with_file, load(bare, workers=1) as without:
+        with load(run, workers=1) as with_file, load(bare, workers=1, verify=False) as without:
             jobs = {
                 "no estimates": lambda: without.translate(lines, confidence=False),
                 "omissions": lambda: with_file.translate(lines, confidence=False),

@@ -1,4 +1,4 @@
-"""The results of benchmarks: their file has what a reader needs to judge them."""
+"""The benchmarks: their results have what a reader needs to judge them, and gradient noise is estimated rightly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from nmt_cli.data.batches import make_batch
+from nmt_cli.model.build import build_model
+from nmt_cli.model.device import Compute
 from nmt_cli.recipe.load import open_recipe
+from nmt_cli.recipe.schema import Train, Transformer
+from nmt_cli.store.checkpoint import State
+from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.step import Updater
 
 ROOT = Path(__file__).parents[1]
 FIELDS = {"benchmark", "command", "date", "seconds", "commit", "machine", "machine_was_busy", "load_before"}
@@ -18,9 +27,14 @@ FIELDS |= {"versions", "recipe", "figures"}
 
 
 @pytest.fixture
-def record(monkeypatch, tmp_path):
-    """The module benchmarks/record.py, which writes into tmp_path."""
+def benchmarks(monkeypatch):
+    """The scripts of benchmarks/ can be imported."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
+@pytest.fixture
+def record(benchmarks, monkeypatch, tmp_path):
+    """The module benchmarks/record.py, which writes into tmp_path."""
     import record
 
     monkeypatch.setattr(record, "RESULTS", tmp_path)
@@ -54,6 +68,41 @@ def test_a_benchmark_that_fails_or_is_skipped_writes_nothing(record, tmp_path):
 def test_the_spread_of_ratios_is_taken_round_by_round(record):
     found = record.spread([2.0, 9.0, 4.0], [1.0, 3.0, 8.0])
     assert found == {"ratio": 2.0, "lowest": 0.5, "highest": 3.0, "rounds": [2.0, 3.0, 0.5]}
+
+
+def test_the_estimate_of_gradient_noise_has_no_bias(benchmarks):
+    """Gradients of single tokens are drawn around a known mean with a known covariance."""
+    import first_updates
+
+    random = np.random.default_rng(1)
+    mean, deviations = np.array([0.3, -0.2, 0.1]), np.array([1.0, 2.0, 0.5])
+    sizes = (10, 30, 60)
+    few = 3 / sum(1 / size for size in sizes)
+    found = []
+    for _ in range(20_000):
+        parts = [mean + deviations / np.sqrt(size) * random.standard_normal(3) for size in sizes]
+        whole = sum(size * part for size, part in zip(sizes, parts, strict=True)) / 100
+        found.append(first_updates.noise(whole @ whole, np.mean([part @ part for part in parts]), 100, few))
+    square, trace = np.mean(found, axis=0)
+    assert square == pytest.approx(mean @ mean, rel=0.1)
+    assert trace == pytest.approx(deviations @ deviations, rel=0.05)
+
+
+def test_measuring_the_noise_does_not_change_the_gradient(benchmarks):
+    import first_updates
+
+    model = build_model(Transformer(dim=16, heads=2, ff=32, encoder_layers=1, decoder_layers=1), 50, 50)
+    settings = Train(precision="fp32")
+    ids = np.random.default_rng(1).integers(4, 50, (6, 5))
+    batches = [(make_batch(list(rows), list(rows)), seed) for seed, rows in enumerate((ids[:2], ids[2:]))]
+    tokens, gradients = sum(batch.tokens for batch, _ in batches), []
+    for kind in (Updater, first_updates.Measured):
+        loss = TrainingLoss(model, settings).train()
+        updater = kind(model, loss, settings, Compute(torch.device("cpu"), "fp32", ""), State(), print)
+        updater.gradients(batches, tokens)
+        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.torture
