@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from time import perf_counter
 
@@ -50,9 +49,13 @@ class Budget:
         return 0 < 60 * settings.valid_minutes <= seconds - state.last_validation_seconds
 
     def seconds_for_calibration(self) -> float:
-        """What is left of train.minutes, but at least the share that was set aside."""
-        minutes = self.settings.minutes
-        return max(self._for_calibration, 60 * minutes - self.seconds()) if minutes else math.inf
+        """What is left of train.minutes, but at least the share that was set aside.
+
+        Without train.minutes it is a minute or the same share of the training so far, whichever is longer.
+        """
+        if minutes := self.settings.minutes:
+            return max(self._for_calibration, 60 * minutes - self.seconds())
+        return max(60.0, _CALIBRATION * self.seconds())
 
     def flops(self) -> float:
         passes = 1 if self.settings.consistency == "none" else 2

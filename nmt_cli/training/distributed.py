@@ -188,8 +188,9 @@ def share_gradients(loss: nn.Module, world: World) -> nn.Module:
 class _ReachesAll(nn.Module):
     """A loss whose backward pass reaches every parameter, because DistributedDataParallel waits for all of them.
 
-    An expert without tokens has no gradient. With find_unused_parameters, DistributedDataParallel would search the
-    graph of every update, let an accelerator wait, and warn if a model uses all its parameters.
+    A process without a batch has no gradient, and a model may use some parameters in some passes only. With
+    find_unused_parameters, DistributedDataParallel would search the graph of every update, let an accelerator wait, and
+    warn if a model uses all its parameters.
     """
 
     def __init__(self, loss: nn.Module) -> None:

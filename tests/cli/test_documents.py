@@ -47,7 +47,7 @@ def trains(command: Command) -> bool:
 
 def takes_long(command: Command) -> bool:
     """Trainings beyond those of README.md and the tutorial, models of many languages, and the examples of --help."""
-    if command.document.name in ("README.md", "tutorial.md", "Makefile"):
+    if command.document.name in ("README.md", "tutorial.md", "wmt14.md", "Makefile"):
         return False
     return trains(command) or command.document.name == "commands.md" or "--target-lang" in command.text
 

@@ -27,8 +27,10 @@ def test_nmt_help_is_the_help_of_the_command(nmt, arguments, same):
     assert nmt(*arguments).text == nmt(*same).text
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-@pytest.mark.parametrize("name", MAIN_COMMANDS + MORE_COMMANDS)
+WIDTHS = [*((name, 80) for name in MAIN_COMMANDS + MORE_COMMANDS), *((name, 60) for name in MAIN_COMMANDS)]
+
+
+@pytest.mark.parametrize(("name", "columns"), WIDTHS)
 def test_help_names_no_types_of_python(nmt, name, columns):
     text = nmt(name, "--help", env={"COLUMNS": str(columns)}).text
     assert not re.search(r"<(bool|str|int|float|path|list)\b", text) and not set("{}") & set(text)

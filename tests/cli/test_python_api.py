@@ -13,6 +13,7 @@ from support.small_language import sentences
 import nmt_cli
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/python.md", "docs/score.md", "docs/production.md", "docs/wmt14.md")
 
 
 def test_import_loads_nothing_heavy():
@@ -48,7 +49,7 @@ def test_the_examples_of_the_documents_run(model, tmp_path, monkeypatch, capsys)
         for side, language in enumerate(("en", "fr")):
             text = "".join(pair[side] + "\n" for pair in pairs)
             (tmp_path / f"demo/{name}.{language}").write_text(text, encoding="utf-8")
-    for page in (ROOT / "README.md", ROOT / "docs/python.md", ROOT / "docs/score.md"):
+    for page in (ROOT / name for name in PAGES):
         lines = ["这是一只猫。", "那是一只狗。"]
         names = {"a_lines": lines, "b_lines": lines[::-1], "lines": lines, "source_lines": ["a", "b"]}  # of score.md
         for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S):

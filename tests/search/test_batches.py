@@ -73,7 +73,7 @@ def test_result_does_not_depend_on_the_batch(name, options):
     shuffled = torch.randperm(len(lines), generator=torch.Generator().manual_seed(1)).tolist()
     alone = in_batches([model], lines, order, 1, options, prefixes)
     assert len({h.ids for hypotheses in alone for h in hypotheses}) > 12
-    for batch_order, size in [(order, 7), (order, 20), (shuffled, 7), (shuffled, 20)]:
+    for batch_order, size in [(order, 7), (shuffled, 20)]:
         batched = in_batches([model], lines, batch_order, size, options, prefixes)
         assert [[h.ids for h in hypotheses] for hypotheses in batched] == [
             [h.ids for h in hypotheses] for hypotheses in alone

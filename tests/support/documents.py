@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = ("nmt", "make", "torchrun", "python", "pytest", "parallel", "sbatch", "sacrebleu", "pip")
+PROGRAMS = ("nmt", "cp", "make", "torchrun", "python", "pytest", "parallel", "sbatch", "sacrebleu", "pip")
 _BEFORE = r"(?:[A-Z_]+=\S+ |taskset -c \S+ )*"  # variables and taskset, which change nothing that a test checks
 _COMMAND = re.compile(rf"{_BEFORE}(?:{'|'.join(PROGRAMS)})(?: |$)|.*\| nmt ")
 _BLOCK = re.compile(

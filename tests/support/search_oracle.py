@@ -147,7 +147,7 @@ def token_logprobs(models: list[Seq2Seq], src: Tensor, ids: list[tuple[int, ...]
     for model in models:
         memory = {name: x.expand(len(ids), *x.shape[1:]) for name, x in model.encode(src).items()}
         logits = model.decode(tgt_in, memory)[0]
-        for n, t in itertools.product(range(len(ids)), range(tgt_in.size(1))):
+        for n, t in itertools.product(range(len(ids)), range(tgt_in.size(1))) if penalty != 1 else ():
             for token in set(ids[n][:t]):
                 logits[n, t, token] *= penalty if logits[n, t, token] < 0 else 1 / penalty
         probs.append(without_pad_and_bos(logits).softmax(2))
@@ -156,14 +156,18 @@ def token_logprobs(models: list[Seq2Seq], src: Tensor, ids: list[tuple[int, ...]
 
 
 @torch.no_grad()
-def coverage(model: Seq2Seq, src: Tensor, ids: tuple[int, ...]) -> float:
-    """The sum over the words of the source of log(min(attention to the word, 1)); 0 if the model has no attention."""
-    _, weights = model.decode(torch.tensor([[BOS, *ids]]), model.encode(src), attention=True)
+def coverage(model: Seq2Seq, src: Tensor, ids: list[tuple[int, ...]]) -> list[float]:
+    """For N sequences of the same length: the sum over the words of the source of log(min(attention to the word, 1)).
+
+    0 if the model has no attention.
+    """
+    memory = {name: x.expand(len(ids), *x.shape[1:]) for name, x in model.encode(src).items()}
+    _, weights = model.decode(torch.tensor([[BOS, *i] for i in ids]), memory, attention=True)
     if not weights or "cross" not in weights:
-        return 0.0
-    heads = weights["cross"][0, -1]  # (H,T,S) of the last layer
-    received = [float(heads[:, :, s].mean(0).sum()) for s in range(src.size(1) - 1)]
-    return sum(math.log(min(max(weight, 1e-9), 1.0)) for weight in received)
+        return [0.0] * len(ids)
+    heads = weights["cross"][:, -1, :, :, :-1]  # (N,H,T,S) of the last layer, without EOS
+    received = heads.mean(1).sum(1).tolist()
+    return [sum(math.log(min(max(weight, 1e-9), 1.0)) for weight in row) for row in received]
 
 
 def brute_force(
@@ -186,7 +190,7 @@ def brute_force(
             divisor = (5 + length + 1) ** options.alpha / (5 + 1) ** options.alpha
             divisor = divisor if options.length_penalty == "gnmt" else (length + 1) ** options.alpha
             beta = options.coverage_penalty
-            penalties = [beta * coverage(models[0], src, i) if beta else 0.0 for i in ids]
+            penalties = [beta * log for log in coverage(models[0], src, ids)] if beta else [0.0] * len(ids)
             sequences += [(i, s / divisor + penalty) for i, s, penalty in zip(ids, sums, penalties, strict=True)]
     return sorted(sequences, key=lambda pair: -pair[1])
 

@@ -24,7 +24,11 @@ FEW_UPDATES = [*_SHORT_TRAINING, *_SHORT_OUTPUT]
 SMALL = sets("model.dim=16", "train.batch_tokens=128")
 SMALL_VOCABULARY = sets("vocab.size=80")
 PLACEHOLDERS = {"MODEL": "runs/demo", "RUN": "runs/demo", "RECIPE": "demo"}
-CORPORA = {"demo": ("train", "dev", "test"), "multi30k": ("train", "val", "test_2016_flickr")}
+CORPORA = {
+    "demo": ("train", "dev", "test"),
+    "multi30k": ("train", "val", "test_2016_flickr"),
+    "wmt14-en-de": ("train", "newstest2013", "newstest2014"),
+}
 LINES = 16  # of each text
 
 
@@ -38,6 +42,7 @@ class SmallWorld:
         texts = {found for command in commands for found in name.findall(command.text)}
         texts |= {f"demo/{part}.{language}" for part in CORPORA["demo"] for language in ("en", "fr")}
         texts |= {f"multi30k/{part}.{language}.gz" for part in CORPORA["multi30k"] for language in ("en", "de")}
+        texts |= {f"wmt14-en-de/{part}.{language}" for part in CORPORA["wmt14-en-de"] for language in ("en", "de")}
         for text in texts:
             self._write_text(text)
         (self.folder / "mine.toml").write_text('# A rung.\nextends = "demo-rnn"\n')
@@ -124,7 +129,7 @@ def _more_options(words: list[str]) -> list[str]:
             return by_name
         case "finetune":
             return FEW_UPDATES
-        case "train" if "--from" in rest or "transformer-base" in rest:
+        case "train" if "--from" in rest:
             return FEW_UPDATES
         case "train":
             return [*FEW_UPDATES, *SMALL, *by_name]

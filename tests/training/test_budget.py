@@ -101,6 +101,16 @@ def test_minutes_include_the_last_validation_the_calibration_and_the_export(monk
     assert budget.share_of_minutes == pytest.approx(100 / (120 - 15 - 3.6 - 1.2))
 
 
+@pytest.mark.parametrize(
+    ("minutes", "trained", "seconds"), [(2, 100, 20), (2, 119, 3.6), (0, 100, 60), (0, 10_000, 300)]
+)
+def test_calibration_has_a_limit_of_time(monkeypatch, minutes, trained, seconds):
+    """The rest of the minutes, or 3 %. Without minutes: a minute, or 3 % of a long training."""
+    monkeypatch.setattr("nmt_cli.training.budget.perf_counter", lambda: trained)
+    budget = Budget(Train(minutes=minutes), State(), torch.nn.Linear(1, 1), began=0.0, calibrates=True)
+    assert budget.seconds_for_calibration() == pytest.approx(seconds)
+
+
 def test_minutes_begin_when_the_caller_began(train_toy):
     """The command begins before it imports torch."""
     result, _ = train_toy("train.steps=0", "train.minutes=1", began=perf_counter() - 120)
