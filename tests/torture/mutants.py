@@ -121,7 +121,10 @@ class Mutants:
             path.unlink()
             return True
         if change == OTHER:
-            new = (self.bench.inputs / "two" / name).read_bytes()
+            other = self.bench.inputs / "two"
+            # The other run may have kept the checkpoints of other steps.
+            found = other / name if (other / name).exists() else next(other.rglob(path.name))
+            new = found.read_bytes()
         else:
             new = CHANGES[change](content, chance) if content else b"x"
         path.write_bytes(new)
