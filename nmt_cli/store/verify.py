@@ -70,8 +70,7 @@ def verify(path: Path, show: Callable[[int], None] | None = None) -> Iterator[Pa
 
 def _check(kind: Kind, record: Path, show: Callable[[int], None] | None) -> Part:
     if not record.exists():
-        # The first versions of nmt wrote exports without a record.
-        return Part(kind, record.parent, {}, {} if kind == "export" else {record.name: "is missing"})
+        return Part(kind, record.parent, {}, {record.name: "is missing"})
     try:
         table = read_record(record, "the record")
     except NmtError:
@@ -102,8 +101,8 @@ def _check_export(model: Part, show: Callable[[int], None] | None) -> Iterator[P
     if not files.path.exists():
         return
     part = _check("export", files.about, show)
-    if model.checksums and not part.checksums and part.intact:
-        part.problems[files.about.name] = "is missing"
+    if not model.checksums and not files.about.exists():  # an older version wrote both
+        part.problems.clear()
     elif model.record and part.record and part.record.get("model") != made_from(model.record):
         part.problems[files.about.name] = "belongs to another model or vocabulary"
     yield part

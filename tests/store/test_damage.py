@@ -503,6 +503,10 @@ def test_verify_checks_models_exports_checkpoints_and_data_by_themselves(nmt, fo
         (tmp_path / name / file).unlink()
         result = nmt("verify", name)
         assert result.code == 1 and f"  {file} is missing" in result.text, name
+    for name in ("hf", "model/ctranslate2"):
+        (tmp_path / name / "about.json").unlink()
+        result = nmt("verify", name)
+        assert result.code == 1 and "  about.json is missing" in result.text, name
 
 
 def test_verify_says_that_older_folders_have_no_checksums(nmt, old):
