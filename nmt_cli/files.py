@@ -101,6 +101,8 @@ def exclusive(path: Path, other: str) -> Iterator[None]:
     """
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        check_regular(path)
     with path.open("w") as lock:
         try:
             import fcntl

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
-from nmt_cli.files import new_file
+from nmt_cli.files import check_regular, new_file
 from nmt_cli.store.folders import RunFolder
 
 
@@ -144,6 +144,7 @@ def _read_lines(path: Path) -> list[tuple[bytes, Entry | None]]:
     """All lines of a log, with their line ends. The entry of a line that cannot be read is None."""
     if not path.exists():
         return []
+    check_regular(path)
     with path.open("rb") as stream:
         return [(line, _parse(line)) for line in stream]
 

@@ -245,6 +245,13 @@ def test_a_device_a_pipe_or_a_folder_in_place_of_a_file_is_refused(request, stat
     assert f"{name} is not a regular file" in refusal(lambda: translate(folder, engine))
 
 
+@pytest.mark.parametrize(("name", "command"), [("log.jsonl", "inspect"), ("log.jsonl", "train"), (".lock", "train")])
+def test_a_pipe_in_a_run_is_refused(nmt, run, name, command):
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+    assert_user_error(nmt(command, run.path), f"{name} is not a regular file")
+
+
 def test_links_to_files_are_followed(folder, tmp_path):
     for path in files_of(folder):
         real = tmp_path / f"real-{path.parent.name}-{path.name}"
