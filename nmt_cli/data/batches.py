@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt_cli.data.augment import Augmenter
 from nmt_cli.data.sampling import SubwordSampler
-from nmt_cli.data.shards import Shard
+from nmt_cli.data.shards import open_shards
 from nmt_cli.errors import NmtError
 from nmt_cli.text.vocab import BOS, EOS, PAD, Vocab
 
@@ -82,12 +82,7 @@ class ParallelData:
         pad_to: int = 1,
     ) -> None:
         """Leave out pairs with more than max_length pieces on a side. `sampling` is the rate of subword sampling."""
-        sizes = vocab.sizes
-        self.source = Shard(folder, f"{split}.source", sizes[0])
-        self.target = Shard(folder, f"{split}.target", sizes[1])
-        if len(self.source) != len(self.target):
-            message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
-            raise NmtError(message, "prepare the data again with --force")
+        self.source, self.target = open_shards(folder, split, vocab.sizes)
         self.max_length, self.augmenter, self.pad_to = max_length, augmenter, pad_to
         self.samplers = [
             SubwordSampler(side, sampling, vocab.type == "unigram", vocab.symbols)

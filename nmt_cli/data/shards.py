@@ -89,6 +89,16 @@ class Shard:
         return np.diff(self.offsets).astype(np.int64)
 
 
+def open_shards(folder: Path, split: str, vocab_sizes: tuple[int, int]) -> tuple[Shard, Shard]:
+    """The source and the target of a prepared corpus, with as many sentences each."""
+    source = Shard(folder, f"{split}.source", vocab_sizes[0])
+    target = Shard(folder, f"{split}.target", vocab_sizes[1])
+    if len(source) != len(target):
+        message = f"{folder}: source and target of {split} have different lengths: the files are damaged"
+        raise NmtError(message, "prepare the data again with --force")
+    return source, target
+
+
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
     check_regular(path)
     size = path.stat().st_size

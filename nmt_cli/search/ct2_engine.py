@@ -48,12 +48,14 @@ def unsupported(options: SearchOptions) -> str:
 
 
 @contextmanager
-def _explain_missing_positions() -> Iterator[None]:
-    """Turn CTranslate2's error about positions into an NmtError. The torch engine can extend sinusoids."""
+def _explain_errors() -> Iterator[None]:
+    """Turn errors of CTranslate2 about positions and about config.json, which it reads late, into NmtErrors."""
     try:
         yield
     except RuntimeError as error:
-        if "position encodings" not in str(error):
+        if "json.exception" in str(error):
+            raise NmtError(f"CTranslate2 refuses config.json of the export: {error}", _EXPORT_AGAIN) from None
+        if "position encodings" not in str(error):  # the torch engine can extend sinusoids
             raise
         message = "a given translation or prefix has more pieces than the exported model has positions"
         raise NmtError(message, "use --engine torch") from None
@@ -104,7 +106,7 @@ class CTranslate2Engine:
             raise NmtError(f"CTranslate2 cannot load {folder}: {error}", _EXPORT_AGAIN) from None
         self.folder = folder
 
-    @_explain_missing_positions()
+    @_explain_errors()
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         limits = [length_limit(len(request.source), len(request.prefix), options) for request in requests]
         results = self._translate(requests, options, max(limits))
@@ -198,7 +200,7 @@ class CTranslate2Engine:
                 hypotheses[:] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
         return results
 
-    @_explain_missing_positions()
+    @_explain_errors()
     def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
         sources = [self._source(source) for source, _ in pairs]
         targets = [[self.target_pieces[index] for index in target] for _, target in pairs]

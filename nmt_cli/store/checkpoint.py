@@ -34,6 +34,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.recipe.load import recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, open_model
+from nmt_cli.store.log import check_types
 from nmt_cli.text.lines import write_text
 from nmt_cli.text.vocab import Vocab, copy_vocab_files
 
@@ -119,6 +120,10 @@ def load_state(folder: CheckpointFolder) -> State:
     table.pop("files", None)
     try:
         state = State(**{**table, "position": Position(**table["position"])})
+        for part in (state, state.position):
+            check_types(part)
+        if not all(isinstance(step, int) for step in state.validated_steps) or min(asdict(state.position).values()) < 0:
+            raise TypeError("a step or a position is not a number of updates")
     except (TypeError, KeyError) as error:
         hint = "start a new run with --out or --force"
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
@@ -113,20 +114,27 @@ def from_table(table: dict[str, Any]) -> Entry:
     """The entry of a JSON object. Raises KeyError or TypeError if the object has another kind or other fields."""
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     entry = _BY_NAME[fields.pop("kind")](**fields)
-    for name, types in _TYPES[type(entry)].items():
-        if not isinstance(getattr(entry, name), types):
-            raise TypeError(f"{name} has another type")
+    check_types(entry)
     return entry
 
 
-def _field_types(kind: type[Entry]) -> dict[str, tuple[type, ...]]:
-    """The types that each field of a kind may have. JSON does not tell 1.0 from 1."""
+def check_types(table: Any) -> None:
+    """Raise TypeError if a field of a dataclass, which was read from JSON, has a value of another type."""
+    kind: type = type(table)
+    for name, types in _field_types(kind).items():
+        if not isinstance(getattr(table, name), types):
+            raise TypeError(f"{name} has another type")
+
+
+@cache
+def _field_types(kind: type) -> dict[str, tuple[type, ...]]:
+    """The types that each field of a dataclass may have. JSON does not tell 1.0 from 1."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "kind"}
-    types = {name: (tuple,) if get_origin(hint) is tuple else get_args(hint) or (hint,) for name, hint in hints.items()}
+    types = {
+        name: (origin,) if (origin := get_origin(hint)) in (tuple, list, dict) else get_args(hint) or (hint,)
+        for name, hint in hints.items()
+    }
     return {name: (*allowed, int) if float in allowed else allowed for name, allowed in types.items()}
-
-
-_TYPES = {kind: _field_types(kind) for kind in KINDS}
 
 
 def read_log(run: Path, on_damage: Callable[[str], None] | None = None) -> list[Entry]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from nmt_cli.data.batches import make_batch
-from nmt_cli.data.shards import Shard
+from nmt_cli.data.shards import open_shards
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
@@ -58,10 +58,7 @@ class _Corpus:
     def load(recipe: Recipe) -> _Corpus:
         folder = recipe.prepared_folder
         sizes = load_vocab(folder / "vocab").sizes
-        source, target = (
-            Shard(folder, f"train.{side}", size).lengths + 1
-            for side, size in zip(("source", "target"), sizes, strict=True)
-        )
+        source, target = (shard.lengths + 1 for shard in open_shards(folder, "train", sizes))
         longer = np.maximum(source, target)
         return _Corpus(len(source), int(source.sum()), int(target.sum()), int(longer.sum()), sizes)
 

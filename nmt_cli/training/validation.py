@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.data.batches import make_batch, pad
-from nmt_cli.data.shards import Shard
+from nmt_cli.data.shards import open_shards
+from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import Compute, free_cache, out_of_memory
 from nmt_cli.recipe.schema import Recipe, Train
@@ -46,9 +47,11 @@ class Validation:
         folder = recipe.prepared_folder
         if not (folder / f"{split}.source.ids").is_file():
             return None
-        names = (f"{split}.source", f"{split}.target")
-        sides = [Shard(folder, name, size) for name, size in zip(names, vocab.sizes, strict=True)]
+        sides = open_shards(folder, split, vocab.sizes)
         references = list(read_lines(folder / f"{split}.target.txt"))
+        if len(references) != len(sides[0]):
+            message = f"{folder}: {split}.target.txt and {split}.target.ids have different lengths: a file is damaged"
+            raise NmtError(message, "prepare the data again with --force")
         lines = min(len(references), recipe.train.valid_lines or len(references))
         # An empty source is translated as an empty line without the model, so it does not measure the model.
         order = sorted((n for n in range(lines) if len(sides[0][n])), key=lambda n: -len(sides[0][n]))

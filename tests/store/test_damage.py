@@ -252,6 +252,11 @@ def test_a_pipe_in_a_run_is_refused(nmt, run, name, command):
     assert_user_error(nmt(command, run.path), f"{name} is not a regular file")
 
 
+def test_a_config_that_ctranslate2_reads_late_is_refused(old):
+    change_json(old / "ctranslate2/config.json", add_source_bos=1)
+    assert "refuses config.json" in refusal(lambda: translate(old, "ctranslate2"))
+
+
 def test_links_to_files_are_followed(folder, tmp_path):
     for path in files_of(folder):
         real = tmp_path / f"real-{path.parent.name}-{path.name}"
@@ -361,6 +366,21 @@ def test_checkpoints_of_older_versions_are_resumed(trained_run, run):
     go_on(trained_run, run)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"position": {"epoch": 0, "pool": [], "index": 0}},
+        {"position": {"epoch": -1, "pool": 0, "index": 0}},
+        {"tokens": "1"},
+        {"validated_steps": [[2]]},
+    ],
+)
+def test_a_state_with_values_of_another_type_is_refused(run, values):
+    last = run.saved_checkpoints()[-1]
+    without_checksums(last, **values)
+    assert "was written by another version of nmt" in refusal(lambda: load_state(last))
+
+
 def rename(path: Path, change: Callable[[dict[str, torch.Tensor], str], dict[str, torch.Tensor]]) -> None:
     tensors = load_file(path)
     save_file(change(tensors, sorted(tensors)[0]), path)
@@ -432,6 +452,11 @@ def swap_offsets(path: Path) -> None:
     offsets.tofile(path)
 
 
+def cut(path: Path, count: int) -> None:
+    """Remove the last bytes of a file."""
+    path.write_bytes(path.read_bytes()[:-count])
+
+
 DAMAGED_SHARDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "odd ids": ("train.source.ids", lambda p: p.write_bytes(p.read_bytes() + b"\1")),
     "odd offsets": ("train.target.offsets", lambda p: p.write_bytes(p.read_bytes()[:-3])),
@@ -441,6 +466,8 @@ DAMAGED_SHARDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "offsets that fall": ("train.source.offsets", swap_offsets),
     "offsets that begin late": ("train.source", lambda p: (p.parent / "train.source.offsets").write_bytes(
         b"\1" + (p.parent / "train.source.offsets").read_bytes()[1:])),
+    "fewer targets": ("train", lambda p: cut(p.parent / "train.target.offsets", 16)),
+    "fewer references": ("valid.target", lambda p: cut(p.parent / "valid.target.txt", 20)),
     "pipe": ("train.source.ids", lambda p: (p.unlink(), os.mkfifo(p))),
     "device": ("train.source.offsets", lambda p: (p.unlink(), p.symlink_to("/dev/zero"))),
 }  # fmt: skip
