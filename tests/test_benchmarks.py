@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,4 +133,4 @@ def test_committed_results_are_complete_and_name_no_place_of_a_machine():
         found = json.loads(text)
         assert found.keys() == FIELDS and found["figures"] and found["commit"], path.name
         assert path.name.startswith(found["benchmark"] + "."), path.name
-        assert "/home/" not in text and "/work/" not in text and "/tmp/" not in text, path.name
+        assert not re.search(r"(?<![\w.])/\w+/", text), path.name  # a path from the root

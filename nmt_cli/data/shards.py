@@ -90,7 +90,7 @@ class Shard:
 
 
 def open_shards(folder: Path, split: str, vocab_sizes: tuple[int, int]) -> tuple[Shard, Shard]:
-    """The source and the target of a prepared corpus, with as many sentences each."""
+    """The source and the target of a prepared corpus. Both must have the same number of sentences."""
     source = Shard(folder, f"{split}.source", vocab_sizes[0])
     target = Shard(folder, f"{split}.target", vocab_sizes[1])
     if len(source) != len(target):

@@ -49,7 +49,10 @@ def unsupported(options: SearchOptions) -> str:
 
 @contextmanager
 def _explain_errors() -> Iterator[None]:
-    """Turn errors of CTranslate2 about positions and about config.json, which it reads late, into NmtErrors."""
+    """Turn two errors of CTranslate2 into NmtErrors: too few positions, and a wrong value in config.json.
+
+    CTranslate2 checks some values of config.json only when it translates.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -120,10 +120,12 @@ def load_state(folder: CheckpointFolder) -> State:
     table.pop("files", None)
     try:
         state = State(**{**table, "position": Position(**table["position"])})
-        for part in (state, state.position):
-            check_types(part)
-        if not all(isinstance(step, int) for step in state.validated_steps) or min(asdict(state.position).values()) < 0:
-            raise TypeError("a step or a position is not a number of updates")
+        check_types(state)
+        check_types(state.position)
+        if not all(isinstance(step, int) for step in state.validated_steps):
+            raise TypeError("validated_steps has another type")
+        if min(asdict(state.position).values()) < 0:
+            raise TypeError("position has a negative number")
     except (TypeError, KeyError) as error:
         hint = "start a new run with --out or --force"
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None

@@ -119,7 +119,7 @@ def from_table(table: dict[str, Any]) -> Entry:
 
 
 def check_types(table: Any) -> None:
-    """Raise TypeError if a field of a dataclass, which was read from JSON, has a value of another type."""
+    """Raise TypeError if a field of a dataclass has a value of another type. The values come from JSON."""
     kind: type = type(table)
     for name, types in _field_types(kind).items():
         if not isinstance(getattr(table, name), types):

@@ -252,7 +252,7 @@ def test_a_pipe_in_a_run_is_refused(nmt, run, name, command):
     assert_user_error(nmt(command, run.path), f"{name} is not a regular file")
 
 
-def test_a_config_that_ctranslate2_reads_late_is_refused(old):
+def test_a_config_whose_value_ctranslate2_refuses_while_it_translates(old):
     change_json(old / "ctranslate2/config.json", add_source_bos=1)
     assert "refuses config.json" in refusal(lambda: translate(old, "ctranslate2"))
 
