@@ -1,6 +1,6 @@
 """Do the settings that nmt chooses reach the quality of settings tuned by hand, in the same time?
 
-    python benchmarks/own_files.py --minutes 5                        # all corpora
+    python benchmarks/own_files.py --minutes 5 15 60                  # all corpora: 16 hours
     python benchmarks/own_files.py --minutes 10 --only multi30k-en-de
     python benchmarks/own_files.py --minutes 5 --only docs-en-fr --try model.dim=256 model.ff=1024
 
@@ -9,12 +9,16 @@ Each corpus is given as two files: `nmt prepare --source --target` with its vali
 lines. Both train one after the other on the same machine. The result is the ratio of their BLEU scores on the test
 lines. Validation BLEU stands beside it: a choice may look at nothing else. --try trains with further settings instead,
 and shows their validation BLEU only.
+
+Each corpus and time has a result file of its own, written as soon as it is measured. The same command skips what has a
+file, so the 16 hours may be several sessions.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import subprocess
 import sys
@@ -110,47 +114,50 @@ def test_bleu(run: Path, source: Path, reference: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--minutes", type=float, nargs="+", default=[5])
     parser.add_argument("--only", choices=CORPORA, nargs="*", default=list(CORPORA))
+    parser.add_argument("--again", action="store_true", help="measure also what has a result of this processor")
     parser.add_argument("--try", nargs="*", dest="settings", metavar="KEY=VALUE")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data and runs here")
     args = parser.parse_args()
-    with Record(f"own_files-{args.minutes:g}") as record:
-        measure(args, record)
-
-
-def measure(args: argparse.Namespace, record: Record) -> None:
-    for name in args.only:
+    for minutes, name in itertools.product(args.minutes, args.only):
         if CORPORA[name][0] and not (DATA / CORPORA[name][0]).is_dir():
             print(f"{name}: skipped, because the corpus is not here")
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            work = args.keep / f"{name}-{args.minutes:g}" if args.keep else Path(folder)
-            work.mkdir(parents=True, exist_ok=True)
-            files = files_of(name, work)
-            options = ("--source", "--target", "--valid-source", "--valid-target", "--test-source", "--test-target")
-            given = [part for pair in zip(options, files, strict=True) for part in pair]
-            size, short, long = RIVALS[name]
-            nmt("prepare", *given, "--out", work / "own")
-            if args.settings is not None:
-                valid, took = trained(work / "own", work / "tried", args.minutes, tuple(args.settings))
-                print(f"{name}: valid {valid:.2f} after {took:.2f} minutes with {' '.join(args.settings)}", flush=True)
+        with tempfile.TemporaryDirectory() as folder, Record(f"own_files-{name}-{minutes:g}") as record:
+            if record.path.exists() and not args.again and args.settings is None:
+                print(f"{name}, {minutes:g} minutes: skipped, {record.path.name} has the result")
                 continue
-            nmt("prepare", *given, "--out", work / "tuned", "--vocab-size", size)
-            rival = (*(short if args.minutes <= 20 else long), "train.auto=false", "train.steps=0", "train.patience=0")
-            rival += ("train.valid_every=1000000", f"train.valid_minutes={args.minutes / 4}")
-            figures = []
-            for data, settings in (("own", ()), ("tuned", rival)):
-                valid, took = trained(work / data, work / f"run-{data}", args.minutes, settings)
-                figures.append((valid, test_bleu(work / f"run-{data}", *files[4:]), took))
-            (own_valid, own, own_took), (tuned_valid, tuned, tuned_took) = figures
-            print(
-                f"{name}, {args.minutes:g} minutes: chosen {own:.2f} (valid {own_valid:.2f}, {own_took:.2f} minutes), "
-                f"tuned {tuned:.2f} (valid {tuned_valid:.2f}, {tuned_took:.2f} minutes), ratio {own / tuned:.3f}",
-                flush=True,
-            )
-            figures = {"valid": own_valid, "tuned_valid": tuned_valid, "took_minutes": own_took}
-            record.add(name, minutes=args.minutes, bleu=own, tuned_bleu=tuned, ratio=own / tuned, **figures)
+            work = args.keep / f"{name}-{minutes:g}" if args.keep else Path(folder)
+            work.mkdir(parents=True, exist_ok=True)
+            measure(name, minutes, args.settings, work, record)
+
+
+def measure(name: str, minutes: float, settings: list[str] | None, work: Path, record: Record) -> None:
+    files = files_of(name, work)
+    options = ("--source", "--target", "--valid-source", "--valid-target", "--test-source", "--test-target")
+    given = [part for pair in zip(options, files, strict=True) for part in pair]
+    nmt("prepare", *given, "--out", work / "own")
+    if settings is not None:
+        valid, took = trained(work / "own", work / "tried", minutes, tuple(settings))
+        print(f"{name}: valid {valid:.2f} after {took:.2f} minutes with {' '.join(settings)}", flush=True)
+        return
+    size, short, long = RIVALS[name]
+    nmt("prepare", *given, "--out", work / "tuned", "--vocab-size", size)
+    rival = (*(short if minutes <= 20 else long), "train.auto=false", "train.steps=0", "train.patience=0")
+    rival += ("train.valid_every=1000000", f"train.valid_minutes={minutes / 4}")
+    figures = []
+    for data, settings_of_run in (("own", ()), ("tuned", rival)):
+        valid, took = trained(work / data, work / f"run-{data}", minutes, settings_of_run)
+        figures.append((valid, test_bleu(work / f"run-{data}", *files[4:]), took))
+    (own_valid, own, own_took), (tuned_valid, tuned, tuned_took) = figures
+    print(
+        f"{name}, {minutes:g} minutes: chosen {own:.2f} (valid {own_valid:.2f}, {own_took:.2f} minutes), "
+        f"tuned {tuned:.2f} (valid {tuned_valid:.2f}, {tuned_took:.2f} minutes), ratio {own / tuned:.3f}",
+        flush=True,
+    )
+    valid_and_time = {"valid": own_valid, "tuned_valid": tuned_valid, "took_minutes": own_took}
+    record.add(name, minutes=minutes, bleu=own, tuned_bleu=tuned, ratio=own / tuned, **valid_and_time)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ class Record:
         self.rows: list[dict[str, Any]] = []
         self.began, self.load = time.time(), os.getloadavg()[0]
 
+    @property
+    def path(self) -> Path:
+        words = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", describe_machine()["processor"].lower())
+        return RESULTS / f"{self.name}.{'-'.join(re.findall(r'[a-z0-9_]+', words))}.json"
+
     def __enter__(self) -> Record:
         return self
 
@@ -56,26 +61,22 @@ class Record:
         self.rows.append({"what": what, **{name: rounded(figure) for name, figure in figures.items()}})
 
     def save(self) -> Path:
-        machine = describe_machine()
         content = {
             "benchmark": self.name,
             "command": shlex.join(["python", *sys.orig_argv[1:]]).replace(f"{ROOT}/", "").replace(str(DATA), "DATA"),
             "date": datetime.fromtimestamp(self.began, timezone.utc).isoformat(timespec="seconds"),
             "seconds": round(time.time() - self.began),
             "commit": commit(),
-            "machine": machine,
+            "machine": describe_machine(),
             "machine_was_busy": self.load > QUIET,
             "load_before": round(self.load, 2),
             "versions": versions() | self.versions,
             "recipe": recipe_hash(self.recipe) if self.recipe is not None else None,
             "figures": self.rows,
         }
-        words = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", machine["processor"].lower())
-        processor = "-".join(re.findall(r"\w+", words))
         RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{self.name}.{processor}.json"
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return path
+        self.path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return self.path
 
 
 def rounded(figure: Any) -> Any:
