@@ -12,10 +12,12 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nmt_cli.data.prepare import prepare
 from nmt_cli.errors import NmtError
 from nmt_cli.inspect.attention import attention
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.device import Compute
+from nmt_cli.recipe.help import comments
 from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.scoring.draw import draw_lengths
@@ -23,9 +25,12 @@ from nmt_cli.scoring.metrics import ScoreReport, score
 from nmt_cli.scoring.tokenizers import tokenizer_for
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.log import Train, Valid, flops_by_time, read_log
+from nmt_cli.terminal.console import messages, say, stages
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
+from nmt_cli.training.screen import TrainingScreen
+from nmt_cli.training.session import Interrupted, train
 from nmt_cli.training.validation import Validation
 
 # The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.
@@ -145,14 +150,45 @@ def next_rate(losses: Mapping[float, float]) -> float:
     return beyond if LEAST_RATE <= beyond <= MOST_RATE else 0.0
 
 
-def try_rates(ladder: Ladder, rung: str, train: Callable[[Recipe, str], None]) -> dict[float, float]:
-    """The validation loss of a rung for each learning rate that was tried. `train` trains a recipe under a heading."""
+def train_rungs(
+    ladder: Ladder, names: Sequence[str], recipes: Sequence[list[Recipe]], choose_rates: bool, force: bool
+) -> None:
+    """Train the recipes of each rung, one for each seed. A signal raises Interrupted.
+
+    With `choose_rates`, the recipes get the learning rate that the trials of their rung chose.
+    """
+    for number, (name, seeded) in enumerate(zip(names, recipes, strict=True), 1):
+        heading = f"\nrung {number} of {len(names)}, {seeded[0].name}: {comments(find_recipe(name))[0]}"
+        data = ladder.data_of(name)
+        if data is not ladder.corpus and not data.is_prepared:
+            with stages() as progress:
+                prepare(data, show=progress)
+        if choose_rates:
+            rate = best_rate(ladder, name, heading, force)
+            seeded[:] = [replace(recipe, train=replace(recipe.train, lr=rate)) for recipe in seeded]
+        for seed, recipe in enumerate(seeded, 1):
+            train_run(recipe, heading + f" Seed {seed} of {len(seeded)}." * (len(seeded) > 1), force)
+
+
+def train_run(recipe: Recipe, heading: str, force: bool) -> None:
+    messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal itself would wrap inside words
+    with TrainingScreen(recipe, summarize=False) as screen:
+        result = train(recipe, force=force, watch=screen.watch)
+    if result.signal:
+        raise Interrupted(result)
+
+
+def best_rate(ladder: Ladder, rung: str, heading: str, force: bool) -> float:
+    """The learning rate whose trial had the lowest validation loss."""
     losses: dict[float, float] = {}
     while rate := next_rate(losses):
         trial = ladder.trial(rung, rate)
-        train(trial, f"trial of train.lr = {rate:g}")
+        train_run(trial, f"{heading}\ntrial of train.lr = {rate:g}", force)
         losses[rate] = validation_loss(trial.run_folder)
-    return losses
+    best = min(losses, key=losses.__getitem__)
+    tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
+    say(f"\n{Path(rung).stem}: train.lr = {best:g} has the lowest validation loss: {tried}")
+    return best
 
 
 def validation_loss(run: Path) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -60,16 +58,12 @@ def ladder(
     nmt ladder data/en-de --table2 --minutes 10 --set model.dropout=0.3 --out table2
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13 --out my-rungs
     """
-    from nmt_cli.data.prepare import prepare
-    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, show, show_table2, try_rates
-    from nmt_cli.recipe.help import comments
+    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, show, show_table2, train_rungs
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
-    from nmt_cli.recipe.schema import Recipe
-    from nmt_cli.terminal.console import messages, output, say, stages
+    from nmt_cli.terminal.console import output, say, stages
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
-    from nmt_cli.training.screen import TrainingScreen
-    from nmt_cli.training.session import train
+    from nmt_cli.training.session import Interrupted
 
     # 1. The settings of all runs. Every mistake is found here, before anything is trained.
     minutes = 1.0 if minutes is None and not flops else minutes
@@ -94,30 +88,10 @@ def ladder(
         raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
 
     # 2. Training. A finished run is not trained again.
-    def train_run(recipe: Recipe, heading: str) -> None:
-        messages().print(heading, soft_wrap=not messages().is_terminal)  # a terminal itself would wrap inside words
-        with TrainingScreen(recipe, summarize=False) as screen:
-            result = train(recipe, force=force, watch=screen.watch)
-        if result.signal:
-            raise typer.Exit(128 + result.signal)
-
-    def train_trial(heading: str, recipe: Recipe, what: str) -> None:
-        train_run(recipe, f"{heading}\n{what}")
-
-    for number, (name, seeded) in enumerate(zip(names, recipes, strict=True), 1):
-        heading = f"\nrung {number} of {len(names)}, {seeded[0].name}: {comments(find_recipe(name))[0]}"
-        own = runs.data_of(name)
-        if own is not runs.corpus and not own.is_prepared:
-            with stages() as progress:
-                prepare(own, show=progress)
-        if choose_rates:
-            losses = try_rates(runs, name, partial(train_trial, heading))
-            best = min(losses, key=losses.__getitem__)
-            tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
-            say(f"\n{seeded[0].name}: train.lr = {best:g} has the lowest validation loss: {tried}")
-            seeded[:] = [replace(recipe, train=replace(recipe.train, lr=best)) for recipe in seeded]
-        for seed, recipe in enumerate(seeded, 1):
-            train_run(recipe, heading + f" Seed {seed} of {seeds}." * (seeds > 1))
+    try:
+        train_rungs(runs, names, recipes, choose_rates, force)
+    except Interrupted as stop:
+        raise typer.Exit(128 + stop.signal) from None
 
     # 3. The comparison.
     in_ensembles = {row.recipe for row in TABLE2 if row.ensemble} if table2 and seeds > 1 else set()

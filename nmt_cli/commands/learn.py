@@ -39,11 +39,12 @@ def learn(
     from nmt_cli.files import check_overwrite, replace_file
     from nmt_cli.learn.claims import CLAIMS, find_claim
     from nmt_cli.learn.draw import claim_table, draw_result
-    from nmt_cli.learn.lab import Interrupted, Lab
+    from nmt_cli.learn.lab import Lab
     from nmt_cli.learn.page import html_page
     from nmt_cli.learn.results import run
     from nmt_cli.terminal.console import output, print_trimmed, say, stages
     from nmt_cli.terminal.heatmap import ink_of
+    from nmt_cli.training.session import Interrupted
 
     console = output()
     if name and everything:

@@ -5,7 +5,6 @@ A run that was interrupted continues, and a finished run is only loaded. The sam
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.console import ShowProgress
-from nmt_cli.training.session import train
+from nmt_cli.training.session import Interrupted, train
 from nmt_cli.training.trainer import Event
 
 UPDATES = 600
@@ -64,14 +63,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-class Interrupted(Exception):
-    """A signal has stopped a training. The same command continues it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.signal = number
-
-
 @dataclass
 class Lab:
     folder: Path
@@ -108,7 +99,7 @@ class Lab:
         prepare(recipe)  # does nothing if the data are there
         result = train(recipe, watch=watch)
         if result.signal:
-            raise Interrupted(result.signal)
+            raise Interrupted(result)
 
     def _data(self) -> Mapping[str, Any]:
         """Write the demo corpus, and return the keys of a recipe that name it."""

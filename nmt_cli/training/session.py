@@ -51,6 +51,14 @@ class Result:
     best: Valid | None  # the validation of the weights in RUN/model
 
 
+class Interrupted(Exception):
+    """A signal has stopped one of several trainings. The same command continues it."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.reason)
+        self.signal = result.signal
+
+
 def train(
     recipe: Recipe | str | Path,
     *,
