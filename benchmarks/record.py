@@ -34,14 +34,15 @@ RESULTS = Path(os.environ.get("NMT_RESULTS", ROOT / "benchmarks/results"))
 DATA = Path(os.environ.get("NMT_DATA", ROOT.parent / "shared/data"))  # multi30k/train.en.gz and so on
 FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "sha_ni")
 PACKAGES = ("nmt-cli", "torch", "numpy", "ctranslate2", "sentencepiece", "sacrebleu")
-QUIET = 0.3  # a load average above this before the start means that other programs were running
+QUIET = 0.1  # other programs used more than this share of the processor before the start: the machine was busy
 
 
 class Record:
     def __init__(self, name: str, recipe: Any = None, versions: dict[str, str] | None = None) -> None:
         self.name, self.recipe, self.versions = name, recipe, versions or {}
         self.rows: list[dict[str, Any]] = []
-        self.began, self.load = time.time(), os.getloadavg()[0]
+        self.load, self.was_busy = os.getloadavg()[0], busy_share() > QUIET
+        self.began = time.time()
 
     @property
     def path(self) -> Path:
@@ -68,7 +69,7 @@ class Record:
             "seconds": round(time.time() - self.began),
             "commit": commit(),
             "machine": describe_machine(),
-            "machine_was_busy": self.load > QUIET,
+            "machine_was_busy": self.was_busy,
             "load_before": round(self.load, 2),
             "versions": versions() | self.versions,
             "recipe": recipe_hash(self.recipe) if self.recipe is not None else None,
@@ -89,6 +90,22 @@ def spread(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
     """The ratio of figures that were measured in turns: by round, the median, the lowest and the highest."""
     rounds = [our / their for our, their in zip(ours, theirs, strict=True)]
     return {"ratio": statistics.median(rounds), "lowest": min(rounds), "highest": max(rounds), "rounds": rounds}
+
+
+def busy_share(seconds: float = 1.0) -> float:
+    """The share of the processor time of the next second that is used. A load average also counts the minute before."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+    def ticks() -> tuple[int, int]:
+        user, nice, system, idle, waiting, *rest = map(int, stat.read_text().split("\n", 1)[0].split()[1:])
+        return idle + waiting, user + nice + system + idle + waiting + sum(rest)
+
+    idle, total = ticks()
+    time.sleep(seconds)
+    idle_after, total_after = ticks()
+    return 1 - (idle_after - idle) / max(1, total_after - total)
 
 
 def describe_machine() -> dict[str, Any]:

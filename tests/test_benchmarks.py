@@ -39,6 +39,7 @@ def record(benchmarks, monkeypatch, tmp_path):
     import record
 
     monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "busy_share", lambda: 0.2)
     monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python", str(ROOT / "benchmarks/x.py"), "--rounds", "3"])
     return record
 
@@ -51,6 +52,7 @@ def test_a_benchmark_writes_its_figures_with_machine_versions_and_command(record
     assert path.name.startswith("x.") and found.keys() == FIELDS
     assert found["command"] == "python benchmarks/x.py --rounds 3"
     assert found["figures"] == [{"what": "encoding", "ratio": 1.2346, "rounds": [1.0, 2.0], "bleu": None}]
+    assert found["machine_was_busy"] is True
     assert found["machine"]["processor"] and found["machine"]["cores"] >= 1
     assert found["versions"]["torch"] and found["recipe"] == record.recipe_hash(open_recipe("demo"))
     assert found["recipe"] != record.recipe_hash(open_recipe("demo", {"train.lr": 1e-5}))
@@ -64,6 +66,16 @@ def test_a_benchmark_that_fails_or_is_skipped_writes_nothing(record, tmp_path):
         results.add("encoding", ratio=1.0)
         raise ValueError("broken")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_busy_processor_is_noticed(benchmarks):
+    import record
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            assert record.busy_share(0.3) > 0.5 / (os.cpu_count() or 1)
+        finally:
+            busy.kill()
 
 
 def test_the_spread_of_ratios_is_taken_round_by_round(record):
