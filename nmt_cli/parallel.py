@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,16 @@ _FEWEST_BLOCKS = 4  # fewer blocks are done before worker processes have started
 def cores() -> int:
     """The number of cores that this process may use. A container or taskset may allow fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def peak_memory_mb(children: bool = False) -> float:
+    """The peak memory of this process, or of its largest ended child, in MiB; 0 where the system does not tell."""
+    try:
+        import resource  # Windows lacks this module
+    except ImportError:
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 2**20
 
 
 def die_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from support.checks import PATIENCE, assert_children_die, wait_until
 
 from nmt_cli.errors import NmtError
-from nmt_cli.parallel import ordered_map
+from nmt_cli.parallel import ordered_map, peak_memory_mb
 
 SLEEPERS = """
 import time
@@ -80,3 +81,12 @@ def test_ctrl_c_is_quiet():
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, err = process.communicate(timeout=PATIENCE)
     assert out.endswith(b"interrupted\n") and err == b""
+
+
+def test_peak_memory_is_what_the_kernel_says_and_unknown_on_windows(monkeypatch):
+    status = Path("/proc/self/status")
+    if status.exists():
+        kilobytes = int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
+        assert peak_memory_mb() == pytest.approx(kilobytes / 1024, rel=0.05)
+    monkeypatch.setitem(sys.modules, "resource", None)  # Windows lacks this module
+    assert peak_memory_mb() == peak_memory_mb(children=True) == 0

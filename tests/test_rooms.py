@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "model": ("recipe", "text.vocab"),
     "store": ("model", "data.batches", "recipe", "text", "files"),
     "search": ("model", "store", "data.batches", "text", "recipe", "parallel", "files"),
-    "translate": ("search", "store", "text", "recipe", "files", "terminal"),
+    "translate": ("search", "store", "text", "recipe", "files", "parallel", "terminal"),
     "export": ("store", "model", "text", "recipe", "files"),
     "importing": ("store", "export", "model", "text", "recipe", "files"),
     "training": (

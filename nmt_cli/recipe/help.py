@@ -43,7 +43,7 @@ def type_name(key: Key) -> str:
     limits = ""
     if key.range:
         low, high = key.range.low, key.range.high
-        limits = f" {low:g}-{high:g}" if low is not None and high is not None else f" >= {low:g}"
+        limits = f" {low:.12g}-{high:.12g}" if low is not None and high is not None else f" >= {low:.12g}"
     return {int: "integer", float: "number", bool: "true | false", str: "string", Path: "path"}[key.type] + limits
 
 

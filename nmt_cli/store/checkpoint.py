@@ -182,7 +182,7 @@ def load_weights(files: ModelFiles) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
-    """Put weights into a model, An error lists the tensors that do not fit."""
+    """Put weights into a model. An error lists the tensors that do not fit."""
     check_weights(model.state_dict(), tensors, origin)
     model.load_state_dict(tensors)
 

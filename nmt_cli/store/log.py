@@ -89,7 +89,7 @@ class Average(Valid):
 
 @dataclass(frozen=True)
 class Note(Entry):
-    """A remark for the reader, such as a skipped update or an ignored key of the recipe."""
+    """A remark for the reader, such as a skipped update or a damaged line of log.jsonl."""
 
     text: Annotated[str, "the remark, one sentence"]
 
@@ -211,7 +211,7 @@ class LogWriter:
         self._stream.flush()
         if self._board is not None and entry.kind in ("train", "valid"):
             for name, value in asdict(entry).items():
-                if isinstance(value, float):
+                if name != "step" and isinstance(value, int | float):
                     self._board.add_scalar(f"{entry.kind}/{name}", value, entry.step)
 
     def sync(self) -> None:

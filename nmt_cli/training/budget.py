@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter
 
 import torch
 
+from nmt_cli import parallel
 from nmt_cli.model.base import Seq2Seq, training_flops
 from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
@@ -91,7 +91,4 @@ def peak_memory_mb(device: torch.device) -> float:
     """The peak memory of this process, in MiB."""
     if hasattr(module := torch.get_device_module(device), "max_memory_allocated"):  # CPU and MPS have none
         return module.max_memory_allocated() / 2**20
-    import resource  # Windows lacks this module
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return parallel.peak_memory_mb()

@@ -14,6 +14,7 @@ from typing import IO
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import check_overwrite, new_file
+from nmt_cli.parallel import peak_memory_mb
 from nmt_cli.terminal.console import ShowProgress, say, stages
 from nmt_cli.text.lines import STDIN
 from nmt_cli.translate.results import Translation
@@ -81,10 +82,7 @@ class Report:
 
     def show_stats(self, began: float, engine: str) -> None:
         """Speed, start-up time and memory. `began`: when the command began."""
-        import resource
-
-        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        megabytes = peak / (2**20 if sys.platform == "darwin" else 2**10)
+        megabytes = max(peak_memory_mb(), peak_memory_mb(children=True))
         now = time.perf_counter()
         seconds = max(1e-9, now - self.started)
         flags = "".join(f", {count:,} {flag}" for flag, count in sorted(self.flags.items()))

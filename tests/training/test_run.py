@@ -135,7 +135,7 @@ def test_tensorboard_has_the_figures_of_the_log(nmt, toy, tmp_path):
     run = tmp_path / "runs/toy"
     board = events.EventAccumulator(str(run / "tensorboard"))
     board.Reload()
-    for kind, key in (("train", "loss"), ("train", "lr"), ("valid", "loss"), ("valid", "bleu")):
+    for kind, key in (("train", "loss"), ("train", "lr"), ("train", "tokens"), ("valid", "loss"), ("valid", "bleu")):
         logged = [(entry.step, getattr(entry, key)) for entry in read_log(run) if entry.kind == kind]
         shown = [(event.step, event.value) for event in board.Scalars(f"{kind}/{key}")]
         assert [step for step, _ in shown] == [step for step, _ in logged]
