@@ -61,9 +61,12 @@ class Workers:
         """Stop the workers at once. Batches that are not finished are dropped."""
         self.pool.shutdown(wait=False, cancel_futures=True)
         for child in self.children:
-            child.terminate()
+            child.kill()  # SIGTERM would call the parent's handler in a child that has not reached set_up_worker
         for child in self.children:
-            child.join(1)  # getrusage counts the memory of a child only after the join
+            # getrusage counts the memory of a child only after the join. A thread of the pool joins the child too.
+            # Until that thread has noted the exit code, join returns early and the child still counts as alive.
+            while child.is_alive():
+                child.join(1)
 
 
 _engine: Engine | None = None  # the engine of this worker process
