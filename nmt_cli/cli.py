@@ -38,7 +38,7 @@ from nmt_cli.errors import NmtError
 
 
 def _without_types(params: list[Any]) -> list[Any]:
-    """Parameters for --help. Typer would show <bool> beside a switch, and <str> beside an argument."""
+    """Hide the types of switches and arguments in --help. Typer would show <bool> and <str> beside them."""
     for param in params:
         if param.param_type_name == "argument" or param.is_flag:
             param.display_type_rich = lambda ctx: ""
@@ -116,7 +116,7 @@ def _options(
     pass
 
 
-# Typer's base class of command-line errors. Only its subclasses have a name that every version of Typer knows.
+# Typer's base class of command-line errors. Not every version of Typer exports this class, but all export a subclass.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _CLOSED_PIPE = 141  # the exit code of a program that SIGPIPE ends

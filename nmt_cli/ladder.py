@@ -100,8 +100,8 @@ class Ladder:
     corpus: Recipe
     changes: Mapping[str, Any]
     out: Path
-    minutes: float  # one of the two is 0
-    flops: float
+    minutes: float  # 0 if the budget is in FLOPs
+    flops: float  # 0 if the budget is in minutes
 
     def recipe(self, rung: str, seed: int) -> Recipe:
         """The run of a rung: OUT/NAME for seed 1, OUT/NAME-seed2 for seed 2."""
@@ -119,7 +119,7 @@ class Ladder:
         limits |= {"train.minutes": share * self.minutes, "train.flops": share * self.flops}
         folders = {"data.prepared": str(corpus.prepared_folder), "train.out": str(folder)}
         recipe = load_recipe(find_recipe(rung), {**limits, **self.changes, **changes, **folders})
-        stated = frozenset(key for key in recipe.stated if not key.startswith("vocab."))  # they state other data
+        stated = frozenset(key for key in recipe.stated if not key.startswith("vocab."))  # other data have them
         recipe = replace(recipe, data=corpus.data, vocab=corpus.vocab, stated=stated)
         for key, problem in recipe.problems():  # load_recipe has checked the rung with its own data only
             text = f"the rung {rung} does not fit the data {corpus.prepared_folder}: {key} {problem}"

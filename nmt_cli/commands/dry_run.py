@@ -24,8 +24,8 @@ _LENGTH = 50  # pieces of each side of a pair in the prediction of memory
 def show_plan(recipe: Recipe, plan: Plan | None = None, card: float | None = None) -> None:
     """Print the recipe, and the plan of a training, to stdout. Lines that are not the recipe are TOML comments.
 
-    With `card`, also print the memory of a training. If it is above 0, it is the memory of a card in bytes, for which
-    train.batch_tokens is proposed.
+    `card` None: print nothing about memory. 0: print the memory that training needs on this machine. Above 0: the bytes
+    of a GPU; print the memory that training needs there, and propose train.batch_tokens.
     """
     parts, updates = [_inputs(recipe)], 0
     if plan is not None:
@@ -80,7 +80,7 @@ def _model(recipe: Recipe) -> str:
 
 
 def _vocab_sizes(recipe: Recipe) -> tuple[int, int]:
-    """The sizes of both vocabularies; 0 if nmt prepare has yet to choose them."""
+    """The sizes of both vocabularies. 0: `nmt prepare` has not chosen them yet."""
     from nmt_cli.text.vocab import load_vocab
 
     if recipe.is_prepared:
@@ -110,7 +110,7 @@ def _memory(recipe: Recipe, card: float) -> str:
 
 
 def parse_size(text: str) -> float:
-    """Bytes: "24GB", "800 MB"; a number alone counts gigabytes."""
+    """The bytes of a size such as "24GB" or "800 MB". A number without a unit counts gigabytes."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *(GB?|MB?|)", text.strip(), re.IGNORECASE)
     if match is None or not float(match[1]):
         raise NmtError(f"--memory {text} is no size", "give the memory of the card, such as 24GB")

@@ -112,7 +112,7 @@ def finetune(
 
 
 def default_run(model: Path, text: Path) -> Path:
-    """runs/opus and mine.en make runs/opus-mine. RUN/model is the model of RUN."""
+    """The default folder of the new run: runs/opus and mine.en give runs/opus-mine. RUN/model counts as RUN."""
     folder = model.resolve()
     name = folder.parent.name if folder.name == "model" else folder.name
     return Path("runs") / f"{name}-{text.name.split('.')[0]}"

@@ -177,7 +177,7 @@ def _check_options(view: str, form: str, options: dict[str, object]) -> None:
 
 
 def _refuse_folder(model: str, text: str | None) -> None:
-    """A user who names a second run wants to compare two runs."""
+    """Refuse a folder in place of TEXT: a user who names a second run wants `nmt compare`."""
     with suppress(OSError):  # a sentence can be too long for a path
         if text and (Path(text) / "recipe.toml").is_file():
             raise NmtError(

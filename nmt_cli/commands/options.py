@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 
 def shipped_names(incomplete: str) -> list[str]:
-    """The shipped recipes that begin so, for shell completion. If there are none, the shell completes file names."""
+    """The shipped recipes whose names begin with `incomplete`. If there are none, the shell completes file names."""
     from nmt_cli.recipe.load import shipped_recipes
 
     return [name for name in shipped_recipes() if name.startswith(incomplete)]

@@ -191,7 +191,7 @@ class Augmenter:
         return source, target
 
     def _has_unknown(self, side: int, ids: np.ndarray) -> bool:
-        """Whether a character has no piece. Its text is lost (the unknown piece), or it is written in bytes."""
+        """Whether a character has no piece of its own: it is unknown, so its text is lost, or it is a row of bytes."""
         return bool(self._is_unknown[side][ids].any())
 
     def _is_usable(self, side: int, ids: np.ndarray) -> bool:

@@ -154,8 +154,8 @@ def make_batch(sources: Sentences, targets: Sentences, pad_to: int = 1, most: in
 
 
 def pad(sentences: Sentences, pad_to: int = 1, most: int = 0) -> np.ndarray:
-    """(B,T): one padded row per sentence, with EOS at the end of the sentence. T is a multiple of pad_to, but no longer
-    than a sentence of `most` pieces if that is set: a model may have no more positions."""
+    """(B,T): one padded row per sentence, with EOS at the end of the sentence. T is a multiple of pad_to. If `most` is
+    set, T is at most `most` + 1, because the model may have no more positions."""
     width = -(-(max(map(len, sentences), default=0) + 1) // pad_to) * pad_to
     padded = np.full((len(sentences), min(width, most + 1) if most else width), PAD, np.int64)
     for row, ids in zip(padded, sentences, strict=True):

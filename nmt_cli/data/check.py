@@ -15,7 +15,7 @@ from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.identify import other_language
 from nmt_cli.text.lines import STDIN, is_blank, name_of, read_blocks, read_lines, split_tsv
 
-_SAMPLE = 200  # the fewest lines in the sample of a file that has as many
+_SAMPLE = 200  # a sample has from this many lines to twice as many, or all lines of a shorter file
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def check_corpora(
 def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple[int, str, list[str]]:
     """The number of lines of a file, their hash and a sample. Standard input is copied to a file for the next reading.
 
-    The sample has every n-th line, and n doubles when the sample is full: two files of as many lines have the same n.
+    The sample has every n-th line. n doubles whenever the sample is full, so two files with the same number of lines
+    have the same n, and their samples are sentence pairs.
     """
     lines, distance = 0, 1
     digest = hashlib.sha256()

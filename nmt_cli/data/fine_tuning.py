@@ -20,7 +20,7 @@ from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.lines import read_lines, write_text
 
-_HELD_OUT = 500  # old pairs for validation, at most a tenth of the old text, if the model's own are not there
+_HELD_OUT = 500  # pairs of --keep for validation if the model's own are missing; at most a tenth of the pairs
 
 Texts = tuple[Path, Path]  # a source and its translations
 
@@ -60,8 +60,9 @@ def prepare_fine_tuning(
 ) -> FineTuningData:
     """Prepare the new text for the model `origin`, in `folder`.
 
-    `keep` is old text. Old pairs are chosen until they are `share` of all pairs, or until no more are left. FOLDER-new
-    then holds the new text alone, and FOLDER-old the chosen pairs. New and old lines take turns in the validation text.
+    `keep` is old text. Old pairs are chosen until they are `share` of all pairs, or until no more are left. With
+    `keep`, FOLDER-new holds the new text alone, FOLDER-old holds the chosen old pairs, and new and old lines take turns
+    in the validation text.
     """
     old = open_recipe(origin)
     # The text must suit the model: its normalization, and sentences that are not too long.

@@ -87,10 +87,10 @@ def prepare(
 ) -> Report | None:
     """Prepare the data of a recipe (its name, its file or a Recipe), or of the files named, and return the report.
 
-    `add_to` names a run or prepared data: its corpora and its vocabulary are used with the files named. Return None if
-    the folder already holds exactly these data. `set` changes keys: {"data.clean.max_ratio": 2}. With
-    `force` the data are written again. `show` draws the progress. `on_warning` is called before the long work with each
-    sign of a mistake in the corpora: text twice, text that is not translated, text in another language.
+    Return None if the folder already holds exactly these data; `force` writes them again. `add_to` names a run or
+    prepared data: the named files are added to its corpora, and its vocabulary is used. `set` changes keys:
+    {"data.clean.max_ratio": 2}. `show` draws the progress. `on_warning` is called before the long work with each sign
+    of a mistake in the corpora: text twice, text that is not translated, text in another language.
     """
     files = {
         "train": (source, target, tsv),
@@ -109,7 +109,7 @@ def prepare(
     if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
         raise NmtError(f"there is no file {missing[0]}", note)
     check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
-    for path in paths:  # held-out pairs of older data, for example
+    for path in paths:  # the folder is replaced, so no corpus may be in it, such as held-out pairs of older data
         if path != STDIN and path.resolve().is_relative_to(folder.resolve()):
             raise NmtError(f"{path} is in the folder to write, {folder}", "choose another folder with --out")
     with tempfile.TemporaryDirectory(prefix="nmt-prepare-") as spool:
@@ -186,8 +186,8 @@ def prepare_recipe(
 def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
     """The corpora, the rules and the vocabulary of a run or of prepared data, as settings for more data.
 
-    Held-out validation pairs stay the same, because the old run was trained on all others. `has_valid`: they are not
-    needed, because other validation text is named.
+    Held-out validation pairs stay the same, because the old run was trained on all others. `has_valid`: other
+    validation text is named, so they are not needed.
     """
     recipe = open_recipe(origin)
     data = recipe_tables(recipe, absolute=True)["data"]

@@ -1,7 +1,8 @@
 """Subword sampling: BPE-dropout (Provilkov et al. 2020), and sampling from a unigram model (Kudo 2018).
 
-SentencePiece's own sampling has a seed that depends on the process: a resumed run would see other data. A piece never
-spans two words, so each word has `VARIANTS` segmentations, drawn by their own random generators, and picks one of them.
+SentencePiece's own sampling has a seed that depends on the process: a resumed run would see other data. So this module
+samples by itself. A piece never spans two words, so words are segmented one by one. A word has `VARIANTS`
+segmentations, each drawn by a random generator of its own, and each occurrence of the word picks one of them.
 """
 
 from __future__ import annotations

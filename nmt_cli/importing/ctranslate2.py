@@ -109,7 +109,7 @@ def _id(config: dict[str, Any], name: str, sides: list[Side]) -> int:
 
 
 def _architecture(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What the names and shapes of the weights tell about the architecture."""
+    """The keys of the recipe that follow from the names and shapes of the weights."""
     try:
         dim = shapes["decoder/embeddings/weight"][1]
         ff = shapes["encoder/layer_0/ffn/linear_0/weight"][0]

@@ -329,7 +329,7 @@ def _multilingual_tokenizer(
 ) -> _Tokenizer:
     """M2M-100 lists its pieces in vocab.json. NLLB and mBART-50 have four special ones, then those of SentencePiece."""
     settings = origin.json("tokenizer_config.json", needed=False)
-    if settings.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):  # its code comes after the text
+    if settings.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):  # puts the code after the text
         raise unsupported("tokenizer_class", settings["tokenizer_class"])
     if settings.get("legacy_behaviour"):
         raise unsupported("legacy_behaviour", True)

@@ -32,7 +32,7 @@ def select(tensors: Tensors, rows: Tensor) -> Tensors:
 
 def forbid_pad_and_bos(logits: Tensor) -> Tensor:
     """Set the logits (...,V) of PAD and BOS to -inf, in place. Label smoothing gives both a small probability."""
-    for token in (PAD, BOS):  # a list of both as the index would be copied to an accelerator
+    for token in (PAD, BOS):  # the index [PAD, BOS] would be copied to an accelerator first
         logits[..., token].fill_(float("-inf"))
     return logits
 
@@ -86,7 +86,7 @@ class Seq2Seq(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """(V,D): the last layer of every family is linear, so that the loss can compute it in pieces."""
+        """(V,D): the weight of the last layer. This layer is linear in all families, so the loss can split it."""
         raise NotImplementedError
 
     @property
@@ -112,7 +112,7 @@ class Seq2Seq(nn.Module):
         return (1.0, 0.0) if name.startswith("encoder") or "keys_values" in name else (0.0, 1.0)
 
     def auxiliary_loss(self, src: Tensor, tgt_in: Tensor) -> Tensor | None:
-        """What training adds to the mean loss of a token after a pass over this batch; None: nothing."""
+        """The term that training adds to the mean loss of a token, after a pass over this batch. None: no term."""
         return None
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
@@ -128,8 +128,9 @@ def parameters_by_part(model: nn.Module) -> Counter[str]:
 
 
 def training_flops(model: Seq2Seq, source_tokens: int, target_tokens: int) -> float:
-    """A token costs 6 operations for each weight that it is multiplied with: 2 in the forward pass, 4 in the backward.
+    """The floating-point operations of training on these tokens.
 
+    A token costs 6 operations for each weight that it is multiplied with: 2 in the forward pass, 4 in the backward.
     Looking up embeddings is free. The products between queries, keys and values, a few percent, are not counted.
     """
     output, per_source, per_target = model.output_weight, 0.0, 0.0

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.bytenet import ByteNet
@@ -23,4 +29,16 @@ def build_model(config: recipe.Model, source_vocab: int, target_vocab: int) -> S
         recipe.ByteNet: ByteNet,
         recipe.DecoderOnly: DecoderOnly,
     }
-    return families[type(config)](config, source_vocab, target_vocab)
+    with _NoRandomValues() if torch.get_default_device().type == "meta" else nullcontext():
+        return families[type(config)](config, source_vocab, target_vocab)
+
+
+class _NoRandomValues(TorchFunctionMode):
+    """Draws no initial weights. To draw normal numbers on the meta device, torch imports its compiler (2 seconds)."""
+
+    _skipped = (nn.init.normal_, Tensor.normal_)
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if func in self._skipped:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))

@@ -74,7 +74,8 @@ class ByteNet(EmbeddingSeq2Seq):
     def encode(self, src: Tensor, attention: bool = False, keep: Tensor | None = None) -> Tensors:
         """memory: the columns r (B,W,D), zeros after the last column of each row."""
         lengths = ((src != PAD).sum(1) * self.unfold_ratio).ceil().long() + self.unfold_extra
-        # The largest of the lengths, or a little more: an accelerator would wait for the largest.
+        # On a CPU, the width is the largest of the lengths. On an accelerator, the host would have to wait for this
+        # number, so the width is computed from the padded length. It may be a little larger.
         width = int(src.size(1) * self.unfold_ratio) + 1 + self.unfold_extra
         width = max(int(lengths.max()), src.size(1)) if on_cpu(src) else width
         mask = (torch.arange(width, device=src.device) < lengths[:, None])[..., None]

@@ -33,8 +33,10 @@ def move(state: Tensors, rows: Tensor) -> Tensors:
 
 
 def make_room(state: Tensors, rows: int, fixed: int = 0) -> Tensors:
-    """The next state, with one more slot at the end for each of the `rows` hypotheses, which only that hypothesis sees.
-    The first `fixed` slots of a sentence are never dropped or moved."""
+    """The next state. Each of the `rows` hypotheses gets one more slot at the end, which no other hypothesis sees.
+
+    The first `fixed` slots of a sentence are never dropped or moved.
+    """
     cache, seen = state["cache"], state["seen"]
     sentences, used = len(cache), seen.size(1)
     width = rows // sentences
@@ -45,7 +47,10 @@ def make_room(state: Tensors, rows: int, fixed: int = 0) -> Tensors:
 
 
 def _grow(cache: Tensor, seen: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
-    """seen (B,K,m) -> a cache with the slots that a hypothesis sees and then free slots, and its "seen" (B*K,m')."""
+    """Copy the slots that some hypothesis sees into a cache that ends with free slots.
+
+    seen (B,K,m) -> the new cache, and its "seen" (B*K,m').
+    """
     sentences, layers, size, width = cache.shape
     needed = seen.any(1)
     needed[:, :fixed] = True

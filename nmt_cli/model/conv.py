@@ -2,7 +2,7 @@
 
 Each sum of two tensors is multiplied by sqrt(1/2), which preserves the variance (section 3.4).
 Two things differ from the paper. All layers have width D, so there are no projections between widths. Weight
-normalization and the scaling of encoder gradients, which plain gradient descent needs, are left out: Adam does not.
+normalization and the scaling of encoder gradients are left out: plain gradient descent needs them, Adam does not.
 """
 
 from __future__ import annotations

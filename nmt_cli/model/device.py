@@ -57,7 +57,7 @@ def as_accelerator() -> Iterator[None]:
 
 
 def free_cache() -> None:
-    """Give memory of an accelerator back that torch keeps for the next tensors. A CPU has no such cache."""
+    """Free the memory of an accelerator that torch keeps for later tensors. A CPU has no such cache."""
     if torch.accelerator.is_available():
         torch.get_device_module().empty_cache()
 
@@ -135,7 +135,8 @@ def _trial(device: torch.device, precision: str) -> float | str:
 
 @cache
 def matrix_rate(device: torch.device, threads: int) -> float:
-    """Operations per second in products of fp32 matrices: the fastest of a hundred, as others may use the processor.
+    """Operations per second in products of fp32 matrices. The fastest of a hundred products counts, because other
+    programs may use the processor.
 
     `threads` is the number of threads that torch uses now. Each number is measured once in a process.
     """

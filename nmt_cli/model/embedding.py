@@ -54,8 +54,10 @@ class EmbeddingSeq2Seq(Seq2Seq):
         start: int = 0,
         norm: nn.Module | None = None,
     ) -> Tensor:
-        """ids (B,T) -> (B,T,D); `start` is the position of the first id, `norm` that of model.embedding_norm."""
-        # The gradient of a matrix that is also the output is dense already, so adding a few sparse rows is cheaper.
+        """ids (B,T) -> (B,T,D). `start` is the position of the first id. `norm` is the LayerNorm of
+        model.embedding_norm."""
+        # If the table is also the output matrix, the output layer gives it a dense gradient. Adding a few sparse rows
+        # to that gradient is cheaper than adding a second dense gradient.
         tied = table.weight is self.output_weight and on_cpu(ids)
         x = F.embedding(ids, table.weight, PAD, sparse=tied) * self.scale
         if keep is not None:
@@ -79,7 +81,7 @@ class EmbeddingSeq2Seq(Seq2Seq):
         return {name: module for name, module in self.named_modules() if isinstance(module, Experts)}
 
     def forget_routes(self) -> None:
-        """Drop the routes of a pass that had no `auxiliary_loss`, because memory ran out for example."""
+        """Drop the routes of an earlier pass that did not reach `auxiliary_loss`: memory may have run out."""
         for mixture in self.mixtures().values():
             mixture.routes = []
 

@@ -131,7 +131,8 @@ class Rnn(EmbeddingSeq2Seq):
         self.input_context = {"start": None, "every": "last", "mean": "mean"}[config.context]
         self.input_feeding, self.skip, self.context_to_all = config.input_feeding, config.skip, config.context_to_all
         self.attends_before, attends_at_bottom = config.order != "after", config.order == "bottom"
-        self.single_layers = 1 if attends_at_bottom else config.decoder_layers  # those that run step by step, if any do
+        # The number of layers that run step by step, if a step needs the result of the last step (run_decoder).
+        self.single_layers = 1 if attends_at_bottom else config.decoder_layers
         self.asking_layer = 0 if attends_at_bottom else -1  # the layer whose last state is the query
         cell, self.single_step = CELLS[config.cell]
         fast_forward = {"rnn": 1, "gru": 3, "lstm": 4}[config.cell] * dim // 2 if config.skip == "fast_forward" else 0
@@ -225,8 +226,8 @@ class Rnn(EmbeddingSeq2Seq):
         return memory if self.attention is None else memory | self.attention.read(x, mask)
 
     def connect(self, i: int, layer: nn.RNNBase, inputs: Tensor, x: Tensor, y: Tensor, is_last: bool) -> Tensor:
-        """The output of layer i as the input of the next layer. The layer made y from `inputs`: x, and a context if
-        model.context_to_all is true."""
+        """Turn the output y of layer i into the input of the next layer. `inputs` is the input of layer i: x, and with
+        model.context_to_all also the context."""
         y = y if is_last else self.drop_out(y)
         if self.skip == "residual" and i >= 2:
             return x + y

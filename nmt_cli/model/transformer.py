@@ -41,7 +41,7 @@ def timing(length: int, dim: int) -> Tensor:
 
 def padding_mask(src: Tensor) -> Tensor | None:
     """src (B,S) -> a mask (B,1,1,S) that is False for padding; None if there is no padding."""
-    # An accelerator would wait for the answer, which costs more than the mask.
+    # On an accelerator, the host would have to wait for the answer. This costs more than the mask.
     if not on_cpu(src) or bool((src == PAD).any()):
         return (src != PAD)[:, None, None]
     return None
@@ -194,7 +194,7 @@ class DecoderLayer(nn.Module):
 
 
 def initialize(model: nn.Module, dim: int) -> None:
-    """Matrices by Xavier, also each of those that a fused layer holds. Embeddings have about unit length."""
+    """Initialize each matrix by Xavier, also each matrix of a fused layer. Embeddings get about unit length."""
     for name, module in model.named_modules():
         match module:
             case nn.Linear(bias=None):

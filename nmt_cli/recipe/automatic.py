@@ -1,4 +1,4 @@
-"""The settings that nobody states: pure functions of the data, the time and the machine.
+"""Choose the settings that the user does not state, by pure functions of the data, the time and the machine.
 
 `nmt prepare` asks for the size of the vocabulary, `nmt train` for everything else. docs/automatic.md shows the rules as
 tables.
@@ -20,10 +20,10 @@ SIZES = (
     {"dim": 512, "heads": 8, "ff": 2048, "encoder_layers": 6, "decoder_layers": 6},
     {"dim": 1024, "heads": 16, "ff": 4096, "encoder_layers": 6, "decoder_layers": 6},
 )
-MOST_PARAMETERS = 6  # of a model, for each target token of the training data
-FEWEST_TOKENS = 0.7  # target tokens that training must read in the time given, for each parameter of the model
+MOST_PARAMETERS = 6  # largest number of parameters for each target token of the training data
+FEWEST_TOKENS = 0.7  # fewest target tokens that training must read in its time, for each parameter of the model
 MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
-DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # up to this many epochs; above, 0.3
+DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # (most epochs, dropout); with more epochs the dropout is 0.3
 MOST_UPDATES_OF_WARMUP = 300
 FINE_TUNING = 0.2  # factor of the learning rate for a model that is trained already
 

@@ -9,6 +9,7 @@ import dataclasses
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -629,8 +630,14 @@ class Key:
     default: Any
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The annotations of a class. Python would evaluate them for each recipe that a command reads."""
+    return get_type_hints(kind, include_extras=True)
+
+
 def keys_of(kind: type, prefix: str = "") -> Iterator[Key]:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     for item in dataclasses.fields(kind):
         hint = hints[item.name]
         if dataclasses.is_dataclass(hint):

@@ -114,7 +114,7 @@ class Request:
 
     source: tuple[int, ...]  # ids without EOS
     prefix: tuple[int, ...] = ()  # ids that the translation must begin with
-    given: int = 0  # pieces of the prefix that the user gave: their log p counts as 0, but not that of the others
+    given: int = 0  # the first pieces of the prefix, whose log p counts as 0; the log p of its other pieces counts
     number: int = 0  # the line's number; samples depend on this number and the seed only, not on the batch
     attention: bool = False  # return attention
     tokens: bool = False  # return token_logprobs

@@ -95,7 +95,7 @@ class Quality:
         return "coverage" in self.confidence.weights
 
     def is_omission(self, figures: Features, given: bool = False) -> bool:
-        """A translation that is longer than the others, by the length of its source, has left out nothing."""
+        """Whether the translation seems to leave something out. One that is long for its source is never flagged."""
         is_short = figures["length_ratio"] < self.confidence.means["length_ratio"]
         return is_short and self.omission(figures) > (self.omission_above_given if given else self.omission_above)
 

@@ -235,7 +235,7 @@ def fill_optimizers(model: nn.Module, optimizers: list[torch.optim.Optimizer], p
         kind, _, name = key.partition("/")
         if name not in parameters:
             raise NmtError(f"{path} belongs to another model: {name}", "start a new run with --out or --force")
-        # Adam's step counts stay on the CPU unless its kernel is fused; the fused kernel needs them beside the weights.
+        # The fused kernel of Adam needs its step counts on the device of the weights, like the moments.
         parameter = parameters[name]
         if tensor.shape not in (parameter.shape, ()):
             hint = "start a new run with --out or --force"

@@ -43,8 +43,9 @@ class Start(Entry):
     threads: Annotated[int, "threads of each process"]
     seed: Annotated[int, "`train.seed` of the recipe"]
     best_bleu: Annotated[float | None, "best BLEU so far (0 to 100), if the run selects by BLEU"]
-    steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"] = 0  # older logs lack it
-    rate: Annotated[float, "operations per second in fp32 matrix products, measured, over all processes"] = 0.0  # too
+    # Older logs lack the fields below.
+    steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"] = 0
+    rate: Annotated[float, "operations per second in fp32 matrix products, measured, over all processes"] = 0.0
 
 
 @dataclass(frozen=True)

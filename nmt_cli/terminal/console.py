@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning to stderr. A progress bar moves down, which it would not do for a second Console."""
+    """Print a warning to stderr by print(): a progress bar makes room for print(), but not for a second Console."""
     console = messages()
     with console.capture() as line:
         console.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)

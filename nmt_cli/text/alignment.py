@@ -1,4 +1,4 @@
-"""From attention over pieces, shape (T,S), to attention and alignments over words. Without torch, for CTranslate2."""
+"""Turn attention over pieces, shape (T,S), into attention and alignments over words. This module needs no torch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pharaoh(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 def _separates(piece: str) -> bool:
-    """Apostrophes and hyphens join the parts of a word."""
+    """Is this piece a mark between words? Apostrophes and hyphens are not: they join the parts of a word."""
     return is_punctuation(piece) and piece not in ("'", "’", "-", "\u2010", "\u2011")
 
 

@@ -1,8 +1,8 @@
 """Split text into sentences, with sentencex.
 
 sentencex knows abbreviations, decimals, quotes and URLs of some 300 languages, and starts in a millisecond.
-benchmarks/sentences.py compares it with other packages. This module joins what sentencex cuts too often: a wrong cut
-hurts a translation more than a missing one.
+benchmarks/sentences.py compares it with other packages. This module joins sentences that sentencex cuts in the wrong
+place, because a wrong cut hurts a translation more than a missing cut.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def has_several_sentences(text: str, language: str) -> bool:
 
 
 def _is_open(pieces: list[str]) -> bool:
-    """Do these pieces of a sentence end with a list marker or an initial?"""
+    """Do these pieces end with a list marker or an initial, so that their sentence goes on?"""
     is_marker = len(pieces) == 1 and _MARKER.fullmatch(pieces[0])
     return bool(is_marker or _INITIAL.search(pieces[-1].rstrip()[-3:]))

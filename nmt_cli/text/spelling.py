@@ -1,9 +1,9 @@
 """Slips of the keyboard, and the words that a model knows (words.tsv of a vocabulary).
 
 `nmt prepare` writes words.tsv: a word and its number in the training text on each line, the most frequent word first.
-Words with the number 0 are words of the language that the training text does not have, and that one slip makes of a
-word that it has. `nmt translate` takes them for right (translate/respell.py). A vocabulary of an older version, of an
-imported model, or of a language without a word list has no such file.
+A word with the number 0 is a word of the language that the training text lacks, although one slip turns a word of the
+training text into it. `nmt translate` does not correct such a word (translate/respell.py). A vocabulary of an older
+version, of an imported model, or of a language without a word list has no such file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LANGUAGES = ("de", "en", "fr", "nl", "pt")
 _FEWEST = 3  # occurrences in the training text; a rarer word may be a typo itself
 _MOST = 100_000  # words of the training text in the file; `nmt translate` reads them in a tenth of a second
 _LONGEST = 30  # letters of a word that is corrected
-_LETTERS = 64  # of the alphabet, the most frequent
+_LETTERS = 64  # the most frequent letters; a correction inserts no other letter
 WORDS_FILE = "words.tsv"  # in a vocabulary folder
 
 
@@ -79,7 +79,7 @@ def intended(typed: str, letters: Iterable[str]) -> Iterator[str]:
 class Words:
     """The words that a model knows."""
 
-    counts: Mapping[str, int]  # of the training text, as they are written there
+    counts: Mapping[str, int]  # how often the training text has each word; upper and lower case differ
     others: frozenset[str]  # further words of the language, in lower case
 
     @cached_property

@@ -33,9 +33,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Imported:
-    """What an imported vocabulary adds. The ids of the original are needed to write it back (export/hf.py)."""
+    """Facts that only an imported vocabulary has. export/hf.py needs the original ids to write the model back."""
 
-    pad: int  # the id in the original; -1: the original has none, and it gets the next id behind the others
+    pad: int  # the id in the original; -1: the original has no PAD, and PAD gets the id after all others
     unk: int
     eos: int
     start: int  # the id in the original that BOS stands for; -1: none, a vector of zeros
@@ -51,9 +51,11 @@ class Imported:
 
 
 class ImportedPieces(sentencepiece.SentencePieceProcessor):
-    """The pieces of an imported side. Two things differ from SentencePiece, because other programs look up its pieces
-    in a table of their own: pieces that are not in the table come last and are read as UNK, and an unknown character
-    that is in the table, as a piece of the other side, has its id."""
+    """The pieces of an imported side. Other programs look up the pieces of SentencePiece in a table of their own.
+
+    So two things differ from SentencePiece. Pieces that are not in the table come last and are read as UNK. A character
+    that SentencePiece does not know, but that the table has as a piece of the other side, gets its id in the table.
+    """
 
     size: int  # the pieces of the table
 

@@ -12,7 +12,7 @@ from nmt_cli.data.batches import Batch, BatchStream, Position, share
 class Work:
     """One process's share of the micro-batches of an update."""
 
-    batches: list[tuple[int, Batch]]  # and the number of each in this share; a part of a micro-batch may be empty
+    batches: list[tuple[int, Batch]]  # each with its number in this share; a batch may be empty
     position: Position  # of the micro-batch after this update
     epochs: float  # passes over the data after this update
 

@@ -71,7 +71,7 @@ class Budget:
             counted(settings.steps, "step"): (state.step, settings.steps),
             counted(settings.epochs, "epoch"): (epochs, settings.epochs),
             counted(settings.tokens, "token"): (state.tokens, settings.tokens),
-            f"{settings.flops:.3g} FLOPs": (self.flops(), settings.flops),
+            f"{settings.flops:.3g} FLOPs": (self.flops() if settings.flops else 0.0, settings.flops),
         }
         used = {name: amount / limit for name, (amount, limit) in limits.items() if limit}
         return {**used, counted(settings.minutes, "minute"): self.share_of_minutes}

@@ -40,7 +40,8 @@ _FEWEST_WORDS = 4  # nothing is left out of shorter lines
 def calibrate(
     model: Seq2Seq, recipe: Recipe, vocab: Vocab, compute: Compute, world: distributed.World, seconds: float
 ) -> Quality | None:
-    """The estimates, in the leader; None in the others, and if there are too few lines, good or bad (quality.fit).
+    """The estimates, in the leader. None in the other processes, and if there are too few lines, too few good
+    translations or too few bad ones (quality.fit).
 
     No new batch begins when the seconds are over, so a large model is calibrated on fewer lines.
     """

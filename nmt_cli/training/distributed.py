@@ -203,13 +203,13 @@ class _ReachesAll(nn.Module):
             loss, *figures = self.loss(*batch)
             return _Reached.apply(loss, *self.all), *figures
         loss = self.all[0].new_zeros((), requires_grad=True)
-        for parameter in self.all:  # the backward pass reaches the last one first, as that of most models does
+        for parameter in self.all:  # the backward pass reaches the last parameter first, as in most models
             loss = _Reached.apply(loss, parameter)
         return (loss,)
 
 
 class _Reached(torch.autograd.Function):
-    """Returns the loss. The gradient of the parameters is None: their real gradients come on other ways."""
+    """Returns the loss. It gives the parameters no gradient: their gradients come from the rest of the graph."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:

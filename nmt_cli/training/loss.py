@@ -25,7 +25,8 @@ from nmt_cli.training.reward import reward_loss
 
 CHUNK = 2**22  # logits per chunk: 16 MB of float32, or 524 rows of 8,000 pieces
 
-Losses = tuple[Tensor, Tensor, Tensor]  # loss, nll, and the gradient of the loss by the logits or the number of tokens
+# Loss, nll, and a third tensor: Terms return the gradient of the loss by the logits, TrainingLoss the number of tokens.
+Losses = tuple[Tensor, Tensor, Tensor]
 # logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, gradient. The gradient may overwrite the logits.
 Terms = Callable[[Tensor, Tensor], Losses]
 
@@ -182,7 +183,8 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.config = model, config
         self.rewards = config.reward != "none"  # the trainer changes it when train.reward_after has passed
-        # A search is no graph. torch.compiler.disable imports the compiler, which takes seconds.
+        # torch.compile cannot compile a search. torch.compiler.disable imports the compiler, which takes seconds, so it
+        # is called only if the recipe compiles.
         self.reward_loss = torch.compiler.disable(reward_loss) if config.compile else reward_loss
         model.recompute = config.checkpoint_activations
 

@@ -26,7 +26,7 @@ from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
 
 aten = torch.ops.aten
-_LEFT_FREE = 0.1  # of a card: for the context of the device, and for gaps between tensors
+_LEFT_FREE = 0.1  # share of a card that stays free, for the context of the device and gaps between tensors
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _descend(updater: Updater) -> None:
 def propose_batch_tokens(recipe: Recipe, sizes: tuple[int, int], length: int, precision: str, memory: float) -> int:
     """The largest train.batch_tokens that fits into this many bytes of a card, by prediction. 0: not even one pair.
 
-    Memory grows about linearly with the batch, so a few lines through two predictions find the place.
+    Memory grows about linearly with the batch, so the line through the last two predictions gives the next guess.
     """
     limit, tried = (1 - _LEFT_FREE) * memory, list[tuple[int, int]]()
 

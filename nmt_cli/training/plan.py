@@ -32,7 +32,7 @@ from nmt_cli.training.optimizer import make_optimizers
 _TRIAL_CELLS = 1024  # size of the batch that is timed
 _CELLS_PER_UPDATE = 2048  # the optimizer works once per update, however large the batch is
 SMALLEST_MINUTES = 1  # shorter trainings take longer than train.minutes
-_SHARE_OF_CORES = 0.7  # speed of a core when all cores train, by its speed when it trains alone
+_SHARE_OF_CORES = 0.7  # speed of a core when all cores train, divided by its speed when it trains alone
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def as_begun(recipe: Recipe) -> Recipe:
 
 
 def _stated(recipe: Recipe, table: str) -> dict[str, Any]:
-    """The keys of a table that a file or an override sets. A table inside the table, as train.augment, is a key."""
+    """The keys of a table that a file or an override sets. A table inside it, such as train.augment, is one key."""
     names = {name.split(".")[1] for name in recipe.stated if name.startswith(f"{table}.")}
     return {name: getattr(getattr(recipe, table), name) for name in names}
 

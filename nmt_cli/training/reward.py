@@ -34,7 +34,7 @@ def gleu(hypothesis: Sequence[int], reference: Sequence[int]) -> float:
 
 
 def reward_loss(model: Seq2Seq, memory: Tensors, src: Tensor, tgt_out: Tensor, samples: int) -> Tensor:
-    """The sum over the sentences of the loss above. `memory` is what the model has read of src; it carries gradients.
+    """The sum over the sentences of the loss above. `memory` is the encoded src, through which gradients flow back.
 
     The samples are drawn without dropout. They are at most as long as the longest sentence of the batch. Their seed
     comes from torch's global generator, which training seeds before each micro-batch, so a resumed run draws the same

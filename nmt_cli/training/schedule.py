@@ -8,9 +8,11 @@ from nmt_cli.recipe.schema import Train
 
 
 def learning_rate(step: int, budget_used: float, settings: Train, dim: int) -> float:
-    """The rate of update number `step`, counted from 1, when this share of the limit that will stop the training is
-    used up. Only inverse_sqrt depends on `dim`, the width of the model."""
-    # 1. Attention is all you need, section 5.3. With lr set, the scale is the one whose peak is lr.
+    """The rate of update number `step`, counted from 1. Only inverse_sqrt depends on `dim`, the width of the model.
+
+    `budget_used` is the share that is used up of the limit that will end the training.
+    """
+    # 1. Attention is all you need, section 5.3. If lr is set, the scale is chosen so that the peak is lr.
     if settings.schedule == "inverse_sqrt":
         scale = settings.lr * math.sqrt(dim * settings.warmup) if settings.lr else settings.scale
         return scale * dim**-0.5 * min(step**-0.5, step * settings.warmup**-1.5)

@@ -60,7 +60,8 @@ def local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def on_leader(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """The tensors, whole. Those that are sharded come to the CPU of the leader, one by one; others get none of them."""
+    """The tensors, whole. Sharded tensors are gathered one by one on the CPU of the leader. The other processes get
+    only the tensors that are not sharded."""
     result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         gathered = whole(tensor)
@@ -72,7 +73,8 @@ def on_leader(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
 
 
 def whole_model(config: Model, sizes: tuple[int, int], weights: Mapping[str, Tensor], device: torch.device) -> Seq2Seq:
-    """A model of its own with these weights, for evaluation. Search does not call whole layers, as FSDP2 expects."""
+    """A separate, whole model with these weights, for evaluation. FSDP2 gathers weights only when a layer is called as
+    a whole, and a search does not call whole layers."""
     with torch.device("meta"):
         model = build_model(config, *sizes)
     model.to_empty(device=device)

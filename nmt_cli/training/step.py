@@ -151,7 +151,7 @@ class Updater:
             # The backward pass of the last part sends the gradients while it runs. A part that is larger than all parts
             # before may need too much memory, so it only accumulates, and the gradients are sent afterwards.
             sends = self.shared is not None and last is not None and last.cells <= self.largest
-            together = self.sharded  # whether the current pass needs the other processes, so that it has one try
+            together = self.sharded  # whether the current pass needs the other processes, so it cannot be repeated
             try:
                 for parts, seed in work:
                     torch.manual_seed(seed)

@@ -392,7 +392,8 @@ class Trainer:
         if self.state.step not in self.state.validated_steps and not self.updater.skipped_in_a_row:
             expected = self.state.validation_duration
             self.validate()
-            # If it was faster than expected, some seconds are left. The run is finished all the same.
+            # A shorter duration than expected would leave some seconds of train.minutes, and the same command would
+            # train on. Keep the expected duration, so that the run stays finished.
             self.state.validation_duration = max(expected, self.state.validation_duration)
         if self.settings.average > 1:
             self.average()

@@ -50,8 +50,8 @@ from nmt_cli.translate.split import split_line
 ATTEMPTS = 2  # tries to put lost text back: first only the lost spans are taken out of the source, then all spans
 WORD_REPEATS = 4  # a sequence of pieces that contains a letter is a loop from this many times in a row
 OTHER_REPEATS = 16  # a sequence without a letter needs more: 10000 and ..... are no loops
-LONGEST_PERIOD = 128  # pieces of a loop that are repeated; bounded, so that the work is linear in the line
-MOST_FORCED = 10  # terms of a part that are forced, with a search each; further terms are put back into the text
+LONGEST_PERIOD = 128  # pieces of the longest repeated sequence; the limit keeps the work linear in the line's length
+MOST_FORCED = 10  # forced terms of a part; each needs a search of its own. Further terms are put back into the text
 
 Result = TypeVar("Result")
 Program = Generator[list[Request], list[list[Hypothesis]], Result]
@@ -145,7 +145,7 @@ class LineTranslator:
         return Translation(row.number, row.text, tuple(n_best), tuple(sorted(flags)), spans, respelled)
 
     def _continued(self, row: Row) -> Program[Translation]:
-        """The line, and what the model writes behind it. The line is not changed."""
+        """Continue the line: the result is the line itself, and the text that the model writes behind it."""
         ids, limit, decode = self._encode(normalize(row.text, self.vocab.normalization)), 0, self.vocab.source.decode
         if len(ids) >= (limit := self.settings.longest_source):
             problem = f"the prompt in line {row.number} has {len(ids)} pieces; the model continues fewer than {limit}"
@@ -289,7 +289,8 @@ class LineTranslator:
     def _repaired(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part, and repair the translation where something was lost."""
         text, ids = part.text, part.ids
-        # Text that must not be cut may be too long for the model. From marks alone, a model invents a sentence.
+        # Copy text that is too long for the model and must not be cut. Also copy text without words: from marks alone,
+        # a model invents a sentence.
         has_words = any(map(str.isalnum, text)) or not self.settings.protect
         if len(ids) > self.settings.longest_source or not has_words:
             return self._copied(text, prefix)
@@ -328,7 +329,8 @@ class LineTranslator:
         self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
     ) -> Program[tuple[list[Hypothesis], frozenset[str]]]:
         """Search, and force every missing term of the glossary at the place where the model translated it otherwise."""
-        # A term is not forced if the model cannot write it. A forced term is lost again if the model adds an ending.
+        # A term that the model cannot write is not forced. If the model adds an ending to a forced term, the term
+        # counts as lost, and `_repaired` puts it back.
         terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
         sources = self._source_pieces(text, terms)
         attention = attention or self.settings.align or bool(terms)
@@ -373,7 +375,7 @@ class LineTranslator:
         return {term: slice(a, max(a + 1, b)) for term, a, b in zip(terms, first, last, strict=True)}
 
     def _places(self, sources: Sequence[slice], best: Hypothesis, length: int, after: int) -> list[int]:
-        """For each slice of the source, the piece where the word begins that attends most to it, not before `after`."""
+        """For each slice of the source: where the target word that attends most to it begins, from piece `after` on."""
         words = words_of(self.vocab.target.id_to_piece(list(best.ids)), punctuation=True)
         words = [word for word in words if word.start >= after]
         if not words or not sources:

@@ -1,4 +1,4 @@
-"""The report of `nmt translate` on stderr: warnings, a progress bar, figures. And the file that `--out` names."""
+"""The report of `nmt translate` on stderr (warnings, a progress bar, figures), and the output file of `--out`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ The model first translates the line as it is. If something is missing in the tra
 without it, and it is put back where attention says that it belongs. For unknown words this is PosUnk (Luong et al.
 2015, "Addressing the rare word problem in neural machine translation"), with attention instead of position classes.
 
-What is missing is found by the same rules in both texts. All work on text is linear in its length (a test counts it).
+The same rules find such text in the line and in its translation. All work on text is linear in its length (a test
+counts it).
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def protected(text: str, is_known: Callable[[str], bool], by_words: bool = False
     else:
         spans = _unknown_words(text, is_known) + verbatim(text)
     for match in _NUMBER.finditer(text):
-        # A unit with an unknown character must be there letter by letter, as the unknown character is checked with it.
+        # If a unit has an unknown character, the translation must have number and unit letter by letter, because the
+        # unknown character has no span of its own.
         number = by_words or all(map(is_known, match[0]))
         spans.append(Span(match.start(), match.end(), match[0], number))
     return without_overlaps(spans)
@@ -187,7 +189,7 @@ def contents(translation: str, is_known: Callable[[str], bool], by_words: bool =
 def lost(spans: Sequence[AnySpan], found: Sequence[Span]) -> list[AnySpan]:
     """The spans that a translation with the contents `found` has less often than it should.
 
-    If one tag is lost, or if tags changed places, all tags, to keep their order.
+    If one tag is lost, or if tags changed places, all tags count as lost, so that they come back in their order.
     """
     wanted = [span.content for span in spans]
     missing = Counter(wanted) - Counter(found)

@@ -16,7 +16,7 @@ from nmt_cli.text.spelling import Words
 from nmt_cli.translate.protect import Span
 from nmt_cli.translate.results import Correction
 
-# Unknown words that cannot be corrected. With more of them in a sentence, nothing is corrected.
+# If a sentence has more unknown words that cannot be corrected than both limits allow, nothing in it is corrected.
 _MOST_UNKNOWN = 1
 _MOST_UNKNOWN_SHARE = 0.2
 

@@ -167,7 +167,7 @@ class Translator:
 
 
 def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[list[Row]]:
-    """Blocks of rows: one block for a list. Lines of an iterator are blocks of their own, as the next may come late."""
+    """Blocks of rows. A list is one block. Each line of an iterator is a block, because the next line may come late."""
     texts = [lines] if isinstance(lines, str) else lines
     givens = [given] if isinstance(given, str) else given
     pairs: Iterable[tuple[str | None, str | None]] = zip_longest(texts, givens) if given else zip(texts, repeat(""))
@@ -250,7 +250,7 @@ class WindowTranslator:
         return translations
 
     def _attention(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
-        """The attention of each pair: that of a search which the given target, as a prefix, leaves no choice."""
+        """The attention of each pair. The whole target is the prefix of a search, so the search has no choice."""
         search = replace(self.settings.search, beam=1, n_best=1, max_ratio=0.0, max_extra=0, min_length=0, forbidden=())
         requests = [Request(tuple(source), tuple(target), len(target), attention=True) for source, target in pairs]
         keys = [(True, len(source) + len(target) + 2) for source, target in pairs]
