@@ -2,56 +2,92 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 
 import pytest
+from support.checks import Result
 
 MAIN_COMMANDS = ["prepare", "train", "translate", "score", "inspect"]
 MORE_COMMANDS = ["finetune", "compare", "recipes", "demo", "export", "import", "ladder", "learn", "verify"]
 
 
+@pytest.fixture(scope="module")
+def help_of(nmt_in, tmp_path_factory):
+    """help_of("train", "--help", columns=80) is the result of the command. Tests share it."""
+    folder = tmp_path_factory.mktemp("help")
+
+    @cache
+    def run(*arguments: str, columns: int = 80) -> Result:
+        return nmt_in(folder, *arguments, env={"COLUMNS": str(columns)})
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def plain_help() -> dict[str, str]:
+    """The help in 60 columns, of each main command and of nmt itself (""). One process prints them all."""
+    script = (
+        "import json, sys; from nmt_cli.cli import app\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    assert app(words, prog_name='nmt', standalone_mode=False) in (None, 0)\n"
+        "    print('\\f', end='')"  # a form feed between two pages
+    )
+    names = ["", *MAIN_COMMANDS]
+    command = [sys.executable, "-c", script, json.dumps([[*name.split(), "--help"] for name in names])]
+    environment = {**os.environ, "COLUMNS": "60"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, encoding="utf-8")
+    *pages, rest = done.stdout.split("\f")
+    assert rest == done.stderr == ""
+    return dict(zip(names, pages, strict=True))
+
+
 @pytest.mark.parametrize("arguments", [[], ["-h"], *([name, "--help"] for name in MAIN_COMMANDS + MORE_COMMANDS)])
-def test_help_goes_to_stdout_without_colors(nmt, arguments):
-    result = nmt(*arguments)
+def test_help_goes_to_stdout_without_colors(help_of, arguments):
+    result = help_of(*arguments)
     assert result.code == 0 and "Usage" in result.text and "\x1b" not in result.text and result.err == ""
 
 
 @pytest.mark.parametrize(
     ("arguments", "same"), [([], ["--help"]), (["help"], ["--help"]), (["help", "train"], ["train", "--help"])]
 )
-def test_nmt_help_is_the_help_of_the_command(nmt, arguments, same):
-    assert nmt(*arguments).text == nmt(*same).text
+def test_nmt_help_is_the_help_of_the_command(help_of, arguments, same):
+    assert help_of(*arguments).text == help_of(*same).text
 
 
 WIDTHS = [*((name, 80) for name in MAIN_COMMANDS + MORE_COMMANDS), *((name, 60) for name in MAIN_COMMANDS)]
 
 
 @pytest.mark.parametrize(("name", "columns"), WIDTHS)
-def test_help_names_no_types_of_python(nmt, name, columns):
-    text = nmt(name, "--help", env={"COLUMNS": str(columns)}).text
+def test_help_names_no_types_of_python(help_of, plain_help, name, columns):
+    text = plain_help[name] if columns == 60 else help_of(name, "--help", columns=columns).text
+    assert "Usage" in text
     assert not re.search(r"<(bool|str|int|float|path|list)\b", text) and not set("{}") & set(text)
     assert max(map(len, text.splitlines())) <= columns or columns == 60  # plain help does not wrap examples
 
 
 @pytest.mark.parametrize("columns", [60, 100])
-def test_help_shows_the_five_main_commands_first(nmt, columns):
+def test_help_shows_the_five_main_commands_first(help_of, plain_help, columns):
     """60 columns get plain text, 100 columns get rich's tables."""
-    result = nmt("--help", env={"COLUMNS": str(columns)})
-    assert result.code == 0 and ("╭" in result.text) == (columns == 100)
-    first, title, second = result.text.partition("More commands")
+    wide = help_of("--help", columns=100)
+    text = plain_help[""] if columns == 60 else wide.text
+    assert wide.code == 0 and ("╭" in text) == (columns == 100)
+    first, title, second = text.partition("More commands")
     assert title
     listed = [re.findall(r"^[ │]+([a-z]+)  +[A-Z]", part, flags=re.M) for part in (first, second)]
     assert listed == [MAIN_COMMANDS, MORE_COMMANDS]
-    assert max(map(len, result.text.splitlines())) <= columns
+    assert max(map(len, text.splitlines())) <= columns
 
 
 def test_plain_help_shows_whole_sentences(nmt):
+    """A command of its own, as a user in a narrow terminal starts it."""
     result = nmt("--help", env={"COLUMNS": "60"})
-    assert "..." not in result.text.partition("Commands:")[2]
+    assert result.code == 0 and "..." not in result.text.partition("Commands:")[2]
     assert "each number with its signature." in " ".join(result.text.split())
 
 

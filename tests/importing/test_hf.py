@@ -112,20 +112,20 @@ def generated(theirs: Any, tokenizer: Any, text: str, beam: int, forbidden: list
     return tokenizer.decode([index for index in ids.tolist() if index != code], skip_special_tokens=True)
 
 
-def translated(path: Path, trained: Trained, text: str, beam: int) -> tuple[str, bool]:
+def translated(engine: TorchEngine, trained: Trained, text: str, beam: int) -> tuple[str, bool]:
     """The translation by nmt, and whether it ended before the limit."""
     request = with_prefixes(Request(tuple(trained.vocab.source.encode(text))), trained.vocab)
     options = SearchOptions(beam=beam, forbidden=(UNK,), max_ratio=0, max_extra=LIMIT)
-    best = without_prefixes(TorchEngine([path], "cpu").translate([request], options)[0][0], trained.vocab)
+    best = without_prefixes(engine.translate([request], options)[0][0], trained.vocab)
     return trained.vocab.decode_target([list(best.ids)])[0], best.finished
 
 
 def check_translations(path: Path, theirs: Any, tokenizer: Any, start: dict[str, int], beam: int) -> None:
-    trained = load_model(path)
+    trained, engine = load_model(path), TorchEngine([path], "cpu")
     forbidden = original(trained, [PAD, UNK])
     ended = 0
     for text in TEXTS:
-        ours, finished = translated(path, trained, text, beam)
+        ours, finished = translated(engine, trained, text, beam)
         if finished:
             assert ours == generated(theirs, tokenizer, text, beam, forbidden, start)
             ended += 1

@@ -28,6 +28,27 @@ def test_shipped_recipes_load_and_build(name):
         build_model(recipe.model, recipe.vocab.size, recipe.vocab.size)
 
 
+def test_a_model_on_the_meta_device_draws_no_normal_numbers():
+    """To draw them there, torch imports its compiler. Every command that loads a model would wait two seconds."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from nmt_cli.model.build import build_model
+
+    called = set()
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    for name in ("demo", "demo-rnn-attention", "demo-conv", "demo-bytenet", "demo-decoder"):  # one of each family
+        with Recorder(), torch.device("meta"):
+            build_model(load_recipe(shipped_recipes()[name]).model, 100, 100)
+    assert "zero_" in called or "fill_" in called  # the other initial weights are recorded
+    assert not {name for name in called if "normal" in name}
+
+
 def test_docs_recipe_md_lists_all_keys():
     docs = Path(__file__).parents[2] / "docs" / "recipe.md"
     assert keys_markdown() in docs.read_text(encoding="utf-8"), "run: make docs"

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from pathlib import Path
 
 
@@ -81,12 +82,13 @@ def warm_up() -> None:
     """Do once what each command would do again: import, build the commands, read a word list, measure the processor."""
     for module in (
         *("data.prepare", "inspect.description", "inspect.draw", "scoring.metrics", "search.torch_engine"),
-        *("store.verify", "training.screen", "training.session", "translate.translator"),
+        *("store.verify", "training.screen", "training.session", "translate.translator", "scoring.draw", "ladder"),
     ):
         importlib.import_module(f"nmt_cli.{module}")
     # torch's optimizers import torch._dynamo, which takes more than a second.
     for library in (
-        *("ctranslate2.specs", "sacrebleu.metrics", "sentencex", "tomli_w", "encodings.utf_8_sig", "torch._dynamo"),
+        *("ctranslate2.specs", "sacrebleu.metrics", "sacrebleu.significance", "sentencex", "tomli_w"),
+        *("encodings.utf_8_sig", "torch._dynamo"),
     ):
         with contextlib.suppress(ImportError):  # ctranslate2 is not on every platform
             importlib.import_module(library)
@@ -100,7 +102,8 @@ def warm_up() -> None:
 
     cli.app = get_command(cli.app)
     with contextlib.redirect_stdout(io.StringIO()):
-        cli.app(["recipes", "demo"], standalone_mode=False)  # Typer imports its parser with the first command
+        for words in (["recipes", "demo"], ["recipes", "--help"]):  # Typer imports its parser, and rich for the help
+            cli.app(words, standalone_mode=False)
     device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
     device._claimed_precision = lambda device: None  # a trial takes seconds; tests/model/test_device.py makes one
     general_words("en")
@@ -109,6 +112,7 @@ def warm_up() -> None:
 def serve() -> bool:
     """Answer requests. Return True in a forked child, which runs the command, and False at the end of the input."""
     warm_up()
+    weakref.finalize._registry.clear()  # torch's finalizers would take 40 ms at the end of each child
     obey_file_modes()
     gc.freeze()  # the children's collectors skip these objects, so their memory stays shared
     for line in sys.stdin:
@@ -156,6 +160,9 @@ def run_and_exit() -> None:
 
         audit.install(os.environ["NMT_TEST_AUDIT"])
     try:
+        # A test may change the command by code that runs here, before the command starts its workers. The process of
+        # the test is not forked: torch has threads there, and a fork of a process with threads may wait forever.
+        exec(os.environ.get("NMT_TEST_CODE", ""), {"__name__": "__main__"})
         main()
     except SystemExit as leaving:
         code = int(leaving.code or 0)

@@ -40,7 +40,7 @@ def train_briefly(model: Any, pairs: list[tuple[list[int], list[int]]], steps: i
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and "norm" not in name:
             torch.nn.init.normal_(parameter, std=0.1)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2, fused=True)
     pad, start = model.config.pad_token_id, model.config.decoder_start_token_id
     for step in range(steps):
         batch = pairs[16 * (step % 20) : 16 * (step % 20) + 16]
@@ -77,7 +77,7 @@ def ids_of(lines: list[str], path: Path, table: dict[str, int]) -> list[list[int
     return [[*(table.get(piece, table["<unk>"]) for piece in line), table["</s>"]] for line in pieces]
 
 
-def marian_folder(folder: Path, languages: tuple[str, ...] = (), steps: int = 60, **changes: Any) -> Any:
+def marian_folder(folder: Path, languages: tuple[str, ...] = (), steps: int = 40, **changes: Any) -> Any:
     """A MarianMT model as OPUS-MT has them: two SentencePiece models, one table of ids, and a decoder that starts with
     the last piece, <pad>. Returns the model."""
     import transformers
@@ -103,7 +103,7 @@ def marian_folder(folder: Path, languages: tuple[str, ...] = (), steps: int = 60
     return model
 
 
-def multilingual_folder(folder: Path, kind: str, steps: int = 60) -> tuple[Any, dict[str, int]]:
+def multilingual_folder(folder: Path, kind: str, steps: int = 40) -> tuple[Any, dict[str, int]]:
     """A model of many languages: "nllb", "m2m_100" or "mbart". Returns the model and its table of ids.
 
     transformers 5 reads the languages of M2M-100 and mBART-50 from its own lists. NLLB's are read from a file.

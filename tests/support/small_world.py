@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from nmt_cli.recipe.load import load_recipe, shipped_recipes
+from nmt_cli.recipe.schema import Transformer
 from support.checks import Result
 from support.documents import ROOT, Command
 from support.small_language import sentences
@@ -22,6 +24,7 @@ _SHORT_OUTPUT = sets("translate.beam=1", "translate.max_ratio=0.1", "translate.m
 _SHORT_TRAINING = sets("train.steps=2", "train.valid_lines=2", "train.processes=1", "train.precision=fp32")
 FEW_UPDATES = [*_SHORT_TRAINING, *_SHORT_OUTPUT]
 SMALL = sets("model.dim=16", "train.batch_tokens=128")
+ONE_LAYER = sets("model.encoder_layers=1", "model.decoder_layers=1")
 SMALL_VOCABULARY = sets("vocab.size=80")
 PLACEHOLDERS = {"MODEL": "runs/demo", "RUN": "runs/demo", "RECIPE": "demo"}
 CORPORA = {
@@ -119,6 +122,14 @@ class SmallWorld:
             result.unlink(missing_ok=True)
 
 
+def _trains_transformer(words: list[str]) -> bool:
+    """Whether `nmt train WORDS` trains a transformer. Some other families need more than one layer."""
+    if any(word.startswith("model.family=") for word in words):
+        return False
+    shipped = shipped_recipes()
+    return words[0] not in shipped or isinstance(load_recipe(shipped[words[0]]).model, Transformer)
+
+
 def _more_options(words: list[str]) -> list[str]:
     command, *rest = words
     by_name = [] if rest and rest[0].startswith(("-", "data/", "runs/")) else SMALL_VOCABULARY
@@ -132,7 +143,7 @@ def _more_options(words: list[str]) -> list[str]:
         case "train" if "--from" in rest:
             return FEW_UPDATES
         case "train":
-            return [*FEW_UPDATES, *SMALL, *by_name]
+            return [*FEW_UPDATES, *SMALL, *(ONE_LAYER if _trains_transformer(rest) else []), *by_name]
         case "ladder":
             return [*([] if "--rungs" in rest else ["--rungs", "demo"]), *FEW_UPDATES, *SMALL, *by_name]
     return []

@@ -22,7 +22,8 @@ STOPS = [
     ("train.steps=7", "7 steps", lambda last: last.step == 7),
     ("train.epochs=2", "2 epochs", lambda last: last.epoch == 2),
     ("train.tokens=3000", "3,000 tokens", lambda last: 3000 <= last.tokens < 3200),
-    ("train.minutes=0.05", "0.05 minutes", lambda last: last.budget_used >= 1),
+    ("train.flops=3e8", "3e+08 FLOPs", lambda last: 3e8 <= last.flops < 4e8),
+    ("train.minutes=0.02", "0.02 minutes", lambda last: last.budget_used >= 1),
 ]
 
 

@@ -35,11 +35,13 @@ def whole(calibrated):
     return calibrated(math.inf)
 
 
-def test_calibration_is_repeatable_and_time_limits_the_lines(calibrated, whole, model):
+def test_calibration_is_repeatable_and_time_limits_the_lines(calibrated, whole, model, monkeypatch):
     assert whole.lines == len(list(read_lines(model.parent / "data/valid.target.txt")))
-    assert whole == calibrated(math.inf)
     part = calibrated(0)
     assert part is None or part.lines < whole.lines
+    monkeypatch.setattr("nmt_cli.training.calibration.LINES", 80)
+    few = calibrated(math.inf)
+    assert few.lines == 80 and few == calibrated(math.inf)
 
 
 def test_translation_sees_the_figures_of_the_calibration(whole, model):

@@ -19,12 +19,13 @@ AUGMENTED = (
     *("train.augment.lower_case=0.2", "train.augment.no_final_mark=0.5", "train.subword_sampling=0.1"),
 )
 RUNS = {  # the family, and settings
-    "transformer": ("transformer", "model.experts=3", "train.consistency=rdrop", "train.ema=0.9"),
-    "augmented": ("transformer", "model.attention_dropout=0.1", *AUGMENTED),
+    "transformer": (
+        *("transformer", "model.experts=3", "model.attention_dropout=0.1", "train.consistency=rdrop", "train.ema=0.9"),
+    ),
     "rnn": ("rnn", *LAYERS, "model.input_feeding=true", "train.consistency=simcut"),
     "conv": ("conv", *LAYERS, "train.optimizer=muon"),
     "bytenet": ("bytenet", *LAYERS),
-    "decoder": ("decoder", "model.ff=64", "model.layers=2", "train.accumulate=2"),
+    "decoder": ("decoder", "model.ff=64", "model.layers=2", "train.accumulate=2", *AUGMENTED),
 }
 
 

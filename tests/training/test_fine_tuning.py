@@ -91,8 +91,16 @@ def run(nmt, toy, prepared, tmp_path):
     return tmp_path / "runs/old"
 
 
-@pytest.mark.parametrize("force", [(), ("--force",)], ids=["plain", "force"])
-@pytest.mark.parametrize("data_exist", [True, False])
+@pytest.mark.parametrize(
+    ("data_exist", "force"),
+    [
+        # Two ways to lose the data of the run: --force replaces folders, and a folder that is missing may be written.
+        pytest.param(True, ("--force",), id="data exist, force"),
+        pytest.param(False, (), id="no data, plain"),
+        pytest.param(True, (), id="data exist, plain", marks=pytest.mark.torture),
+        pytest.param(False, ("--force",), id="no data, force", marks=pytest.mark.torture),
+    ],
+)
 def test_prepare_with_the_recipe_of_a_run_writes_only_to_out(nmt, run, tmp_path, data_exist, force):
     if not data_exist:
         (tmp_path / "data/old").rename(tmp_path / "moved")

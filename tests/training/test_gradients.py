@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import multiprocessing
 import os
+from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.schema import DecoderOnly, Model, Train, Transformer
 from nmt_cli.store.checkpoint import State
-from nmt_cli.training.distributed import World, gather, share_gradients, with_workers
+from nmt_cli.training.distributed import World, gather, share_gradients
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.shard import on_leader, shard
 from nmt_cli.training.step import Updater
@@ -111,6 +111,9 @@ SHARDED: dict[str, tuple[Model, dict]] = {
 }
 
 
+SHARDED_UPDATES = (0, 1)  # in each, one of the processes has no micro-batch
+
+
 def run_out_of_memory(batch: tuple[Tensor, ...], largest: int) -> None:
     if batch[0].numel() + batch[2].numel() > largest:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -196,20 +199,29 @@ def facts(world: World) -> list[dict]:
     }
     for name, (config, options) in SHARDED.items():
         session = Session(config, world, sharded=True, **options)
-        figures = [session.update(number) for number in range(4)]
+        figures = [session.update(number) for number in SHARDED_UPDATES]
         weights, averages = (on_leader(each, world) for each in (session.weights(), session.updater.moving_average))
         found[name] = figures, weights, averages, session.share_of_memory()
     return gather(found, world)
 
 
 @pytest.fixture(scope="module")
-def processes() -> list[dict]:
-    """What each of three processes has found. A forked process need not import torch again."""
-    importlib.import_module("torch._dynamo")  # the optimizers would import it in each process
-    fork = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nmt_cli.training.distributed.multiprocessing.get_context", lambda method: fork)
-        return with_workers(3, facts, facts)
+def processes(nmt_in, tmp_path_factory) -> list[dict]:
+    """What each of three processes has found. They are forks of a process that has torch and no threads."""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+    code = f"""
+import runpy, sys, torch
+from nmt_cli.training.distributed import with_workers
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+facts = runpy.run_path({__file__!r})["facts"]
+torch.save(with_workers(3, facts, facts), "found")
+sys.exit()
+"""
+    folder = tmp_path_factory.mktemp("processes")
+    result = nmt_in(folder, env={"NMT_TEST_CODE": code})
+    assert result.code == 0, result.err
+    return torch.load(folder / "found", weights_only=False)
 
 
 def test_processes_share_gradients_of_different_numbers_of_passes_and_of_unused_parameters(processes):
@@ -226,10 +238,12 @@ def test_gradients_are_sent_while_the_backward_pass_runs(processes):
         assert sent[0] == "layer 2" and "sent" in sent[: sent.index("layer 0")] and sent[-1] == "sent"
 
 
-def trained_alone(config: Model, **options) -> tuple[Session, list[tuple[float, float]]]:
-    """All updates in one process, and their figures."""
+def trained_alone(
+    config: Model, updates: Iterable[int] = range(4), **options
+) -> tuple[Session, list[tuple[float, float]]]:
+    """The updates in one process, and their figures."""
     session = Session(config, ALONE, **options)
-    return session, [session.update(number) for number in range(4)]
+    return session, [session.update(number) for number in updates]
 
 
 def test_updates_of_three_processes_are_those_of_one(processes):
@@ -259,7 +273,7 @@ def test_a_process_that_runs_out_of_memory_tries_again_alone(processes):
 def test_updates_of_a_sharded_model_are_those_of_one_process(processes, name):
     """Three processes, whose parts have different sizes. Some make a pass without a sentence."""
     config, options = SHARDED[name]
-    session, figures = trained_alone(config, **options)
+    session, figures = trained_alone(config, SHARDED_UPDATES, **options)
     _, weights, averages, _ = processes[0][name]
     assert_same_weights(weights, session.weights(), 1e-6)
     assert_same_weights(averages, session.updater.moving_average, 1e-6)

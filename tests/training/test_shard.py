@@ -17,8 +17,9 @@ from nmt_cli.store.log import Valid, read_log
 SHARDED = [*TWO_PROCESSES, *sets("train.shard=true")]
 ONE = sets("train.processes=1")
 OPTIONS = sets(
-    *("model.dropout=0", "train.steps=10", "train.valid_every=5", "train.keep=10", "train.average=2", "train.clip=1"),
-    *("train.ema=0.9", "train.epsilon=1e-6"),
+    "train.clip=2.1",  # some of the gradients are clipped
+    *("model.dropout=0", "train.steps=4", "train.valid_every=2", "train.keep=10", "train.average=2"),
+    *("train.ema=0.9", "train.epsilon=1e-6", "train.log_every=1"),
 )
 
 
@@ -41,13 +42,13 @@ def test_a_sharded_run_is_that_of_one_process_and_each_resumes_the_other(nmt, to
 
     def resume(name: str, origin: str, how: list[str]) -> None:
         shutil.copytree(runs[origin].path, runs[name].path, symlinks=True)
-        shutil.rmtree(runs[name].checkpoint(10).path)
+        shutil.rmtree(runs[name].checkpoint(4).path)
         train(name, how)
 
     # 1. The same weights, moments, averages, validations and exported model.
     train("sharded", SHARDED)
     train("one", ONE)
-    assert_same_checkpoint(runs["sharded"], runs["one"], 10)
+    assert_same_checkpoint(runs["sharded"], runs["one"], 4)
     logs = [[entry for entry in read_log(runs[name].path) if isinstance(entry, Valid)] for name in ("sharded", "one")]
     assert [entry.kind for entry in logs[0]] == [entry.kind for entry in logs[1]] == ["valid", "valid", "average"]
     assert np.allclose(*([(entry.loss, entry.bleu, entry.chrf) for entry in log] for log in logs), atol=1e-4)
@@ -60,7 +61,7 @@ def test_a_sharded_run_is_that_of_one_process_and_each_resumes_the_other(nmt, to
     resume("unsharded", "sharded", ONE)
     resume("begun by one", "one", SHARDED)
     for name in ("unsharded", "begun by one"):
-        assert_same_checkpoint(runs["one"], runs[name], 10)
+        assert_same_checkpoint(runs["one"], runs[name], 4)
 
 
 @pytest.mark.parametrize(

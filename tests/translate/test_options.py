@@ -158,7 +158,7 @@ def test_ensemble_averages_probabilities(nmt, model, trained, translators, tmp_p
     both = nmt("translate", model, "--ensemble", model, stdin=text_of(SENTENCES[:4]))
     assert both.code == 0, both.err
     assert both.text.splitlines() == [one.text for one in translators["torch"].translate(SENTENCES[:4])]
-    second = briefly_trained(trained, max_positions=300)
+    second = briefly_trained(trained, steps=10, max_positions=300)
     save_model(tmp_path / "second", second.model.state_dict(), second.recipe, model / "model/vocab", {})
     sources, targets = ([pair[side] for pair in TEST[:4]] for side in (0, 1))
     logprobs = []

@@ -16,7 +16,7 @@ import nmt_cli
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.workers import Workers
 from nmt_cli.translate.options import Settings
-from nmt_cli.translate.protect import Span
+from nmt_cli.translate.protect import Span, verbatim
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.split import split_line
@@ -72,11 +72,24 @@ def test_parts_of_a_long_line_are_joined(trained):
 
 
 @pytest.mark.parametrize(
-    "line", [b"x" * 100_000, (b"the cat sees the dog, and" + b" " * 25) * 20_000], ids=["word", "million letters"]
+    "line", [b"x" * 10_000, (b"the cat sees the dog, and" + b" " * 475) * 2_000], ids=["word", "million letters"]
 )
 def test_line_of_a_million_characters_is_translated(nmt, model, line):
+    """Most of the million are spaces, which cost the model nothing. The next test has more letters and words."""
     result = nmt("translate", model, "--beam", 1, "--max-ratio", 0.1, stdin=line + b"\nthe cat.\n")
     assert result.code == 0 and len(result.text.splitlines()) == 2 and "line 1" in result.err
+
+
+@pytest.mark.parametrize("line", ["x" * 100_000, "the cat sees the dog, and " * 10_000], ids=["word", "words"])
+def test_very_long_line_is_split_into_parts_that_the_model_can_read(trained, line):
+    """Without the engine, whose work for each part does not depend on the number of parts."""
+
+    def count(text: str) -> int:
+        return len(trained.vocab.source.encode(text))
+
+    parts = split_line(line, "en", 250, count, verbatim)
+    assert "".join(parts) == line and max(map(count, parts)) <= 250
+    assert len(parts) < 4 * count(line) / 250
 
 
 def words(text: str) -> int:
@@ -241,7 +254,7 @@ def test_model_of_paragraphs_translates_paragraphs_whole(model, tmp_path, share)
 
 
 def test_line_of_many_sentences_stays_linear(trained):
-    """10,000 sentences in a line are 10,000 requests of one sentence each. The work is counted, not timed."""
+    """2,000 sentences in a line are 2,000 requests of one sentence each. The work is counted, not timed."""
     pieces = []
 
     class Counting(Echo):
@@ -251,6 +264,6 @@ def test_line_of_many_sentences_stays_linear(trained):
 
     settings = Settings(SearchOptions(), 4000, longest_source=100)
     translator = WindowTranslator(Workers(Counting(), 1, False), trained.vocab, settings)
-    (found,) = translator.translate([Row(1, "The cat sleeps. " * 10_000)])
-    assert len(pieces) == len(found.parts) == 10_000 and max(pieces) == min(pieces)
-    assert found.text == " ".join(["The cat sleeps."] * 10_000)
+    (found,) = translator.translate([Row(1, "The cat sleeps. " * 2_000)])
+    assert len(pieces) == len(found.parts) == 2_000 and max(pieces) == min(pieces)
+    assert found.text == " ".join(["The cat sleeps."] * 2_000)
