@@ -107,6 +107,37 @@ def warm_up() -> None:
     device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
     device._claimed_precision = lambda device: None  # a trial takes seconds; tests/model/test_device.py makes one
     general_words("en")
+    train_and_search()
+    assert threading.active_count() == 1 and (not TASKS.exists() or len(list(TASKS.iterdir())) == 1)
+
+
+TASKS = Path("/proc/self/task")  # the threads of this process, also those that Python does not know
+
+
+def train_and_search() -> None:
+    """Make one update and one search, and read the keys of a recipe: the first of each takes longer than the next."""
+    import torch
+
+    from nmt_cli.data.batches import make_batch
+    from nmt_cli.model.build import build_model
+    from nmt_cli.model.device import Compute
+    from nmt_cli.recipe.load import load_recipe
+    from nmt_cli.recipe.schema import Train, Transformer
+    from nmt_cli.search.beam import search
+    from nmt_cli.search.contract import SearchOptions
+    from nmt_cli.store.checkpoint import State
+    from nmt_cli.training.loss import TrainingLoss
+    from nmt_cli.training.step import Updater
+
+    load_recipe(None)
+    torch.manual_seed(1)
+    model = build_model(Transformer(dim=8, heads=2, ff=8, encoder_layers=1, decoder_layers=1), 9, 9)
+    loss = TrainingLoss(model, settings := Train()).train()
+    batch = make_batch([[4, 5]], [[6, 7]])
+    Updater(model, loss, settings, Compute(torch.device("cpu"), "fp32", ""), State(), print).update(
+        [(batch, 1)], 3, 1e-3
+    )
+    search([model.eval()], torch.from_numpy(batch.src), SearchOptions(beam=2, max_length=3))
 
 
 def serve() -> bool:
