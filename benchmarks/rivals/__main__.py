@@ -1,6 +1,7 @@
 """nmt and other programs on one machine in one run, in turns: `make bench-rivals`, or
 
     PYTHONPATH=benchmarks python -m rivals                                         # about three hours
+    PYTHONPATH=benchmarks python -m rivals --minutes 0                             # training speed only: 40 minutes
     PYTHONPATH=benchmarks python -m rivals --only nmt Marian --seconds 10 --rounds 1 --minutes 0.5
 
 1. Each program is installed into an environment of its own, under --folder. A program that cannot be installed is
@@ -14,7 +15,7 @@
 5. `--help`, and the lines of configuration of this task.
 
 A ratio is nmt's figure to the other's, above 1 if nmt is faster: the median of the rounds, the lowest and the highest.
-Results go to benchmarks/results/rivals.PROCESSOR.json, after each part.
+Results of 2 and 5 go to benchmarks/results/rivals-training.PROCESSOR.json, those of 3 and 4 to rivals-translation.
 """
 
 from __future__ import annotations
@@ -141,22 +142,24 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
 
 
-def installed(names: list[str], task: Task, folder: Path, record: Record) -> list[Rival]:
+def installed(names: list[str], task: Task, folder: Path) -> list[Rival]:
     found = []
     for kind in ALL:
         if kind.name in names:
             rival = kind(task, folder)
             try:
-                record.versions[rival.name] = rival.install()
+                rival.installed_version = rival.install()
                 rival.configure()
             except Exception as error:
                 print(f"{rival.name}: not installed: {reason_of(error)}", flush=True)
-                record.add(f"not installed: {rival.name}", reason=reason_of(error))
                 continue
-            print(f"{rival.name} {record.versions[rival.name]}", flush=True)
-            record.add(f"lines of configuration: {rival.name}", lines=rival.config_lines())
+            print(f"{rival.name} {rival.installed_version}", flush=True)
             found.append(rival)
     return found
+
+
+def new_record(name: str, rivals: list[Rival]) -> Record:
+    return Record(name, versions={rival.name: rival.installed_version for rival in rivals})
 
 
 def main() -> None:
@@ -165,23 +168,31 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--folder", type=Path, default=ROOT / "build/rivals", help="environments of the programs")
     parser.add_argument("--corpus", type=Path, default=DATA / "multi30k", help="train.en.gz and so on of Multi30k")
-    parser.add_argument("--seconds", type=float, default=50, help="of a turn of training")
+    parser.add_argument("--seconds", type=float, default=50, help="of a turn of training; 0: leave parts 2 and 5 out")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=10, help="of training for quality; 0: leave it out")
+    parser.add_argument("--minutes", type=float, default=10, help="of training for quality; 0: leave 3 and 4 out")
     options = parser.parse_args()
     if not options.corpus.is_dir():
         print(f"skipped: there is no folder {options.corpus}; name a folder of Multi30k with --corpus")
         return
-    with tempfile.TemporaryDirectory() as name, Record("rivals") as record:
+    with tempfile.TemporaryDirectory() as name:
         task = Task(Path(name))
         task.make(options.corpus)
-        comparison = Comparison(installed(options.only, task, options.folder.absolute(), record), options, record)
-        for tokens in SIZES:
-            comparison.training(tokens)
-        trained = comparison.quality() if options.minutes else []
-        for beam in (1, 5) if trained else ():
-            comparison.translation(trained, beam)
-        comparison.help()
+        rivals = installed(options.only, task, options.folder.absolute())
+        if options.seconds:
+            with new_record("rivals-training", rivals) as record:
+                comparison = Comparison(rivals, options, record)
+                for rival in rivals:
+                    record.add(f"lines of configuration: {rival.name}", lines=rival.config_lines())
+                for tokens in SIZES:
+                    comparison.training(tokens)
+                comparison.help()
+        if options.minutes:
+            with new_record("rivals-translation", rivals) as record:
+                comparison = Comparison(rivals, options, record)
+                trained = comparison.quality()
+                for beam in (1, 5) if trained else ():
+                    comparison.translation(trained, beam)
 
 
 if __name__ == "__main__":

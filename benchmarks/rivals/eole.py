@@ -63,7 +63,9 @@ class Eole(Rival):
         *("eole==0.6.4", "configargparse", "pyyaml", "pyonmttok", "rapidfuzz", "pyahocorasick", "fasttext-wheel"),
         *("waitress", "torch-optimi", "subword-nmt", "pydantic", "pydantic-core", "annotated-types"),
         *("typing-inspection", "datasets", "pandas", "pyarrow", "dill", "xxhash", "multiprocess", "fsspec"),
-        *("python-dateutil", "pytz", "tzdata", "six", "fastapi", "starlette", "uvicorn", "torchcodec"),
+        *("python-dateutil", "pytz", "tzdata", "six", "uvicorn", "torchcodec", "aiohttp", "multidict", "yarl"),
+        *("frozenlist", "aiosignal", "attrs", "propcache", "aiohappyeyeballs"),
+        *("fastapi==0.115.12", "starlette==0.46.2"),  # newer ones need packages that Eole does not name
     )
 
     def configure(self) -> None:

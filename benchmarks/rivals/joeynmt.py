@@ -94,6 +94,7 @@ class JoeyNmt(Rival):
         *("pyarrow", "dill", "xxhash", "multiprocess", "fsspec", "aiohttp", "pillow", "cycler", "kiwisolver"),
         *("contourpy", "fonttools", "pyparsing", "python-dateutil", "pytz", "tzdata", "six", "joblib", "click"),
         *("requests", "urllib3", "idna", "charset-normalizer", "certifi", "future", "setuptools<80"),
+        *("importlib-metadata==8.7.0", "zipp"),
     )
 
     def configure(self) -> None:

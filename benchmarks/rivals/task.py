@@ -77,6 +77,7 @@ class Rival:
     packages: tuple[str, ...] = ()  # what pip installs, without dependencies: torch and others are those of nmt
     raw = False  # translates plain text, not pieces
     trains = has_help = True
+    installed_version = ""
 
     def __init__(self, task: Task, environments: Path) -> None:
         self.task = task
