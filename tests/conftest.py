@@ -7,12 +7,15 @@ import os
 # One thread per process: the tests run on all cores already, and threads that wait for each other burn them.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.checks import Result
@@ -61,6 +64,33 @@ def nmt_in(forked, tmp_path_factory):
 def nmt(nmt_in, tmp_path):
     """nmt("prepare", "x.toml", stdin=b"...") runs the command in tmp_path."""
     return partial(nmt_in, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def in_a_fork(nmt_in, tmp_path_factory):
+    """in_a_fork(function) is the result of a function without arguments, at the top level of its module.
+
+    The process of the function is a fork of the server, which has torch and no threads. A fork of the process of the
+    tests, where torch has threads, may wait forever.
+    """
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+
+    def call(function: Callable[[], Any]) -> Any:
+        folder = tmp_path_factory.mktemp(function.__name__)
+        code = f"""
+import pickle, runpy, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+function = runpy.run_path({function.__code__.co_filename!r})[{function.__name__!r}]
+Path("result").write_bytes(pickle.dumps(function()))
+sys.exit()
+"""
+        result = nmt_in(folder, env={"NMT_TEST_CODE": code})
+        assert result.code == 0, result.err
+        return pickle.loads((folder / "result").read_bytes())
+
+    return call
 
 
 @pytest.fixture

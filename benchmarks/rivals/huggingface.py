@@ -97,4 +97,4 @@ class HuggingFace(Rival):
         return [str(self.bin / "python"), "-c", TRANSLATE, *words, str(LINES_OF_A_BATCH)]
 
     def help(self) -> list[str]:
-        return [str(self.bin / "transformers"), "--help"]
+        return [str(self.bin / "python"), "-c", "from transformers.cli.transformers import main; main()", "--help"]

@@ -25,7 +25,7 @@ from nmt_cli.text.vocab import load_vocab
 DIM, HEADS, FF, LAYERS, DROPOUT, SMOOTHING = 256, 4, 1024, 3, 0.1, 0.1
 WARMUP, RATE = 400, 1e-3
 PIECES = 8000
-SAVE_EVERY = 200  # updates
+SAVE_EVERY = 100  # updates: less than a minute, so that a program loses little of its time
 LINES_OF_A_BATCH = 64  # in translation
 
 
@@ -135,9 +135,13 @@ def run(command: Sequence[str], stdin: Path | None = None) -> str:
     with (stdin or Path(os.devnull)).open("rb") as stream:
         done = subprocess.run(command, stdin=stream, capture_output=True, text=True, env=environment())
     if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "no message").split("\n")[-1]
-        raise Unavailable(f"{' '.join(map(str, command[:5]))} ...: {last}")
+        raise Unavailable(f"{Path(command[0]).name}: {last_line(done.stderr) or last_line(done.stdout)}")
     return done.stdout
+
+
+def last_line(printed: str) -> str:
+    """The last line of a program's messages, without the folders of this machine."""
+    return re.sub(r"/[\w./ -]*/", "", printed.strip().split("\n")[-1])[:200]
 
 
 def run_for(command: Sequence[str], seconds: float, stop: signal.Signals = signal.SIGINT) -> str:
@@ -157,7 +161,7 @@ def run_for(command: Sequence[str], seconds: float, stop: signal.Signals = signa
 
 def rates(pattern: str, printed: str) -> list[float]:
     """The rates in a program's messages."""
-    return without_warm_up([float(rate) for rate in re.findall(pattern, printed)], printed.strip()[-200:])
+    return without_warm_up([float(rate) for rate in re.findall(pattern, printed)], last_line(printed))
 
 
 def without_warm_up(reports: list[float], last_words: str) -> list[float]:

@@ -1,15 +1,14 @@
 """A pretended accelerator: tensors without values on a device called "pretend", and a count of the waits of the host.
 
 torch lets a backend be registered from Python; FakeTensorMode computes shapes, types and devices only. A tensor that
-was left on the CPU is an error there, as on a GPU. Registering cannot be undone, so it happens in a forked process.
+was left on the CPU is an error there, as on a GPU. Registering cannot be undone, so it happens in a forked process (the
+fixture in_a_fork).
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,9 +107,3 @@ def pretend(zeros: int = 0) -> Iterator[Waits]:
     # The modes below hold for this thread only, so the backward pass must not run in another.
     with torch.autograd.set_multithreading_enabled(False), FakeTensorMode(allow_non_fake_inputs=True), waits:
         yield waits
-
-
-def in_a_fork(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of the function, which must be at the top level of its module, in a forked process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as executor:
-        return executor.submit(function, *arguments).result()

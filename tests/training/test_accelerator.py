@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
-from support.pretend import in_a_fork, pretend
+from support.pretend import pretend
 from support.toy_runs import weights_hash
 from torch._dynamo.utils import counters
 
@@ -102,7 +102,7 @@ def waits_of_updates() -> dict[str, dict[str, int]]:
     return found
 
 
-def test_the_host_waits_once_in_an_update():
+def test_the_host_waits_once_in_an_update(in_a_fork):
     """Nothing of an update is left on the CPU, and only the figures of the update before are waited for."""
     waits = in_a_fork(waits_of_updates)
     assert len(waits) == len(MODELS) + len(SETTINGS) - 1
@@ -193,7 +193,7 @@ def search_and_validate() -> dict[str, int]:
     return found
 
 
-def test_search_and_validation_leave_no_tensor_on_the_cpu():
+def test_search_and_validation_leave_no_tensor_on_the_cpu(in_a_fork):
     assert in_a_fork(search_and_validate) == dict.fromkeys(MODELS, 4)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute
 from nmt_cli.recipe.schema import DecoderOnly, Model, Train, Transformer
 from nmt_cli.store.checkpoint import State
-from nmt_cli.training.distributed import World, gather, share_gradients
+from nmt_cli.training.distributed import World, gather, share_gradients, with_workers
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.shard import on_leader, shard
 from nmt_cli.training.step import Updater
@@ -205,23 +203,14 @@ def facts(world: World) -> list[dict]:
     return gather(found, world)
 
 
+def facts_of_three_processes() -> list[dict]:
+    return with_workers(3, facts, facts)
+
+
 @pytest.fixture(scope="module")
-def processes(nmt_in, tmp_path_factory) -> list[dict]:
-    """What each of three processes has found. They are forks of a process that has torch and no threads."""
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork on this system")
-    code = f"""
-import runpy, sys, torch
-from nmt_cli.training.distributed import with_workers
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-facts = runpy.run_path({__file__!r})["facts"]
-torch.save(with_workers(3, facts, facts), "found")
-sys.exit()
-"""
-    folder = tmp_path_factory.mktemp("processes")
-    result = nmt_in(folder, env={"NMT_TEST_CODE": code})
-    assert result.code == 0, result.err
-    return torch.load(folder / "found", weights_only=False)
+def processes(in_a_fork) -> list[dict]:
+    """What each of three processes has found."""
+    return in_a_fork(facts_of_three_processes)
 
 
 def test_processes_share_gradients_of_different_numbers_of_passes_and_of_unused_parameters(processes):
