@@ -30,7 +30,7 @@ def import_(
     nmt import nllb-200-distilled-600M --source-lang eng_Latn --target-lang fra_Latn --out runs/nllb
 
     The folder must be on disk: nothing is downloaded. nmt translate, nmt inspect, nmt export and nmt finetune then
-    use the model like any other. docs/import.md lists what can be imported.
+    use the model like any other. A model of CTranslate2 can only translate. docs/import.md lists what can be imported.
     """
     from nmt_cli.files import check_overwrite
     from nmt_cli.terminal.console import say

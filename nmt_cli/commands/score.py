@@ -24,7 +24,7 @@ def score(
             "--metrics",
             "-m",
             metavar="NAMES",
-            help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first.",
+            help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first but COMET.",
         ),
     ] = "bleu,chrf",
     lang: Annotated[
