@@ -5,9 +5,9 @@
 The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1, fp32. All
 cores are used, in two ways: with the number of processes that `nmt train` chooses, which depends on the tokens per
 batch, and with one process and one thread per core. A figure is target tokens/s, the median of the lines of log.jsonl;
-"fastest quarter" is less sensitive to other work on the machine. The last column is the fastest rival, measured on
-another day on an idle machine of the same kind. For a comparison on equal terms, use benchmarks/train_step.py or
-benchmarks/rival.py.
+"fastest quarter" is less sensitive to other work on the machine. The last column is the share of the matrix rate: the
+operations of the training by weight (6 for each weight and token) and second, divided by those of a large matrix
+product, which nmt measures when it starts. `make bench-rivals` compares nmt with other programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from record import DATA, Record, recipe_hash
 from nmt_cli.recipe.load import load_recipe
 
 MULTI30K = DATA / "multi30k"
-FASTEST_RIVAL = {1024: 2581, 4096: 2833}  # fairseq 0.12.2, Eole 0.6.4
 MODEL = ("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3")
 TRAIN = ("model.dropout=0.1", "train.label_smoothing=0.1", "train.precision=fp32", "train.lr=1e-3", "train.warmup=400")
 NO_VALIDATION = ("train.valid_every=1000000", "train.valid_lines=10", "train.log_every=5")
@@ -43,29 +42,31 @@ def main() -> None:
         folder = Path(name)
         files = ("--source", data / "train.en.gz", "--target", data / "train.de.gz", "--vocab-size", 8000)
         nmt("prepare", *files, "--out", folder / "data")
-        print("tokens per batch    processes   median tok/s   fastest quarter   peak MB   padding   fastest rival")
+        print("tokens per batch    processes   median tok/s   fastest quarter   peak MB   padding   of matrix rate")
         for tokens in (1024, 4096):
             for processes in (0, 1):
                 run = folder / f"run-{tokens}-{processes}"
                 sets = (*MODEL, *TRAIN, f"train.batch_tokens={tokens}", f"train.processes={processes}", *NO_VALIDATION)
                 nmt("train", folder / "data", "--out", run, "--minutes", 1, *(p for s in sets for p in ("--set", s)))
                 entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-                trained = [entry for entry in entries if entry["kind"] == "train"][
-                    2:
-                ]  # the first two lines are warm-up
+                trained = [entry for entry in entries if entry["kind"] == "train"][2:]  # two lines of warm-up
+                first, last = trained[0], trained[-1]
+                rate = (last["flops"] - first["flops"]) / (60 * (last["minutes"] - first["minutes"]))
+                share = rate / entries[0]["rate"]
                 speeds = sorted(entry["tokens_per_second"] for entry in trained)
                 print(
                     f"{tokens:>17,} {entries[0]['processes']:>11} {statistics.median(speeds):>14,.0f} "
-                    f"{speeds[-len(speeds) // 4]:>17,.0f} {trained[-1]['memory_mb']:>9,.0f} "
-                    f"{trained[-1]['padding']:>9.1%} {FASTEST_RIVAL[tokens]:>15,}",
+                    f"{speeds[-len(speeds) // 4]:>17,.0f} {last['memory_mb']:>9,.0f} "
+                    f"{last['padding']:>9.1%} {share:>16.0%}",
                     flush=True,
                 )
                 record.add(
                     f"{tokens} tokens per batch, {entries[0]['processes']} processes",
                     tokens_per_second=statistics.median(speeds),
                     fastest_quarter=speeds[-len(speeds) // 4],
-                    peak_mb=trained[-1]["memory_mb"],
-                    padding=trained[-1]["padding"],
+                    peak_mb=last["memory_mb"],
+                    padding=last["padding"],
+                    share_of_matrix_rate=share,
                     recipe=recipe_hash(load_recipe(run / "recipe.toml")),
                 )
 
