@@ -2,7 +2,7 @@
 
     python benchmarks/train.py [FOLDER]         # FOLDER holds train.en.gz and train.de.gz; five minutes
 
-The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1, fp32. All
+The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1, fp32, Adam. All
 cores are used, in two ways: with the number of processes that `nmt train` chooses, which depends on the tokens per
 batch, and with one process and one thread per core. A figure is target tokens/s, the median of the lines of log.jsonl;
 "fastest quarter" is less sensitive to other work on the machine. The last column is the share of the matrix rate: the
@@ -25,7 +25,10 @@ from nmt_cli.recipe.load import load_recipe
 
 MULTI30K = DATA / "multi30k"
 MODEL = ("model.dim=256", "model.heads=4", "model.ff=1024", "model.encoder_layers=3", "model.decoder_layers=3")
-TRAIN = ("model.dropout=0.1", "train.label_smoothing=0.1", "train.precision=fp32", "train.lr=1e-3", "train.warmup=400")
+TRAIN = (
+    *("model.dropout=0.1", "train.auto=false", "train.optimizer=adam", "train.label_smoothing=0.1"),
+    *("train.precision=fp32", "train.lr=1e-3", "train.warmup=400"),
+)
 NO_VALIDATION = ("train.valid_every=1000000", "train.valid_lines=10", "train.log_every=5")
 
 
