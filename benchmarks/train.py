@@ -3,11 +3,12 @@
     python benchmarks/train.py [FOLDER]         # FOLDER holds train.en.gz and train.de.gz; five minutes
 
 The model has width 256, 4 heads, ff 1024, 3+3 layers, 8,000 joint pieces, dropout 0.1, label smoothing 0.1. It trains
-in fp32 with Adam. All cores are used, in two ways: with the number of processes that `nmt train` chooses, which depends
-on the tokens per batch, and with one process and one thread per core. A figure is target
-tokens/s, the median of the lines of log.jsonl; "fastest quarter" is less sensitive to other work on the machine. The last column is the share of the matrix rate: the
-operations of the training by weight (6 for each weight and token) and second, divided by those of a large matrix
-product, which nmt measures when it starts. `make bench-rivals` compares nmt with other programs.
+in fp32 with Adam. All cores are used, in two ways: with the number of processes that `nmt train` chooses, which
+depends on the tokens per batch, and with one process and one thread per core. A figure is target tokens/s, the median
+of the lines of log.jsonl; "fastest quarter" is less sensitive to other work on the machine. The last column is the
+share of the matrix rate: the operations of the training by weight (6 for each weight and token) and second, divided
+by those of a large matrix product, which nmt measures when it starts. `make bench-rivals` compares nmt with other
+programs.
 """
 
 from __future__ import annotations
