@@ -142,8 +142,9 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
 
 
-def installed(names: list[str], task: Task, folder: Path) -> list[Rival]:
-    found = []
+def installed(names: list[str], task: Task, folder: Path) -> tuple[list[Rival], dict[str, str]]:
+    """The programs that were installed, and the reason for each that was not."""
+    found, reasons = [], {}
     for kind in ALL:
         if kind.name in names:
             rival = kind(task, folder)
@@ -151,15 +152,19 @@ def installed(names: list[str], task: Task, folder: Path) -> list[Rival]:
                 rival.installed_version = rival.install()
                 rival.configure()
             except Exception as error:
-                print(f"{rival.name}: not installed: {reason_of(error)}", flush=True)
+                reasons[rival.name] = reason_of(error)
+                print(f"{rival.name}: not installed: {reasons[rival.name]}", flush=True)
                 continue
             print(f"{rival.name} {rival.installed_version}", flush=True)
             found.append(rival)
-    return found
+    return found, reasons
 
 
-def new_record(name: str, rivals: list[Rival]) -> Record:
-    return Record(name, versions={rival.name: rival.installed_version for rival in rivals})
+def new_record(name: str, rivals: list[Rival], reasons: dict[str, str]) -> Record:
+    record = Record(name, versions={rival.name: rival.installed_version for rival in rivals})
+    for missing, reason in reasons.items():
+        record.add(f"not installed: {missing}", reason=reason)
+    return record
 
 
 def main() -> None:
@@ -178,9 +183,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         task = Task(Path(name))
         task.make(options.corpus)
-        rivals = installed(options.only, task, options.folder.absolute())
+        rivals, reasons = installed(options.only, task, options.folder.absolute())
         if options.seconds:
-            with new_record("rivals-training", rivals) as record:
+            with new_record("rivals-training", rivals, reasons) as record:
                 comparison = Comparison(rivals, options, record)
                 for rival in rivals:
                     record.add(f"lines of configuration: {rival.name}", lines=rival.config_lines())
@@ -188,7 +193,7 @@ def main() -> None:
                     comparison.training(tokens)
                 comparison.help()
         if options.minutes:
-            with new_record("rivals-translation", rivals) as record:
+            with new_record("rivals-translation", rivals, reasons) as record:
                 comparison = Comparison(rivals, options, record)
                 trained = comparison.quality()
                 for beam in (1, 5) if trained else ():

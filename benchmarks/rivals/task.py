@@ -25,7 +25,7 @@ from nmt_cli.text.vocab import load_vocab
 DIM, HEADS, FF, LAYERS, DROPOUT, SMOOTHING = 256, 4, 1024, 3, 0.1, 0.1
 WARMUP, RATE = 400, 1e-3
 PIECES = 8000
-SAVE_EVERY = 100  # updates: less than a minute, so that a program loses little of its time
+SAVE_EVERY = 100  # updates, about a minute: the updates after the last saved model are lost
 LINES_OF_A_BATCH = 64  # in translation
 
 

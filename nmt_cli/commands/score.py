@@ -24,7 +24,7 @@ def score(
             "--metrics",
             "-m",
             metavar="NAMES",
-            help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first but COMET.",
+            help="Some of bleu,chrf,chrf++,ter,comet. --worst and --by-length use the first that is not comet.",
         ),
     ] = "bleu,chrf",
     lang: Annotated[
