@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import TypeVar
 
 from nmt_cli.errors import NmtError
@@ -62,7 +65,7 @@ def set_up_worker() -> None:
 
 
 def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], processes: int) -> Iterator[Result]:
-    """Yield job(block) for each block, in order. `job` is pickled once per process, so it may hold large tables."""
+    """Yield job(block) for each block, in order. Each process loads `job` once, so `job` may hold large tables."""
     stream = iter(blocks)
     first = list(islice(stream, _FEWEST_BLOCKS))
     if processes < 2 or len(first) < _FEWEST_BLOCKS:
@@ -70,20 +73,29 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
         return
     # spawn, not fork: a fork may copy a lock that another thread holds.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(job,))
-    try:
-        waiting: deque[Future[Result]] = deque()
-        for block in chain(first, stream):
-            with sigint_blocked():
-                waiting.append(pool.submit(_run, block))
-            if len(waiting) > 2 * processes:
+    with tempfile.TemporaryDirectory(prefix="nmt-job-") as folder:
+        # multiprocessing writes the arguments of a worker into a pipe. If they did not fit, and the worker died before
+        # it read them, the write would never end. So the job is in a file.
+        path = Path(folder) / "job"
+        path.write_bytes(pickle.dumps(job))
+        pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(path,))
+        try:
+            waiting: deque[Future[Result]] = deque()
+            for block in chain(first, stream):
+                with sigint_blocked():
+                    waiting.append(pool.submit(_run, block))
+                if len(waiting) > 2 * processes:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool:
-        raise NmtError("a worker process died", "it may have run out of memory: close other programs") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool:
+            hint = (
+                "it may have run out of memory: close other programs; in a Python script, call nmt below "
+                'if __name__ == "__main__", because worker processes import the script'
+            )
+            raise NmtError("a worker process died", hint) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -102,10 +114,10 @@ def sigint_blocked() -> Iterator[None]:
 _job: Callable | None = None
 
 
-def _start_worker(job: Callable) -> None:
+def _start_worker(path: Path) -> None:
     global _job
-    _job = job
     set_up_worker()
+    _job = pickle.loads(path.read_bytes())
 
 
 def _run(block: Block) -> Result:  # type: ignore[type-var]

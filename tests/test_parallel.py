@@ -51,6 +51,24 @@ def test_a_dead_worker_is_an_error_not_a_hang():
         list(ordered_map(os._exit, [3] * 10, 2))
 
 
+UNGUARDED = """
+from nmt_cli.errors import NmtError
+from nmt_cli.parallel import ordered_map
+import functools
+try:
+    list(ordered_map(functools.partial(max, "a" * 1_000_000), ["b"] * 10, 2))
+except NmtError as error:
+    print(error.message, "|", error.hint)
+"""
+
+
+def test_a_script_whose_workers_cannot_start_gets_an_error_and_does_not_hang(tmp_path):
+    """The workers import the script, which must not start workers again. The job is larger than a pipe."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=PATIENCE)
+    assert "a worker process died" in done.stdout and '__name__ == "__main__"' in done.stdout, done.stderr
+
+
 def test_workers_end_when_the_parent_is_killed():
     process = subprocess.Popen([sys.executable, "-c", SLEEPERS], stdout=subprocess.PIPE)
     for _ in range(2):  # wait for the first result: the workers are up
