@@ -37,6 +37,9 @@ def check_overwrite(
         raise NmtError(f"{path} is a folder, but a file is to be written", f"choose a file with {option}")
     if foreign is not None and not path.is_dir():
         raise NmtError(f"{path} is a file, but a folder is to be written", f"choose a folder with {option}")
+    if foreign is not None and path.is_mount():
+        hint = f"choose a folder inside it, such as {option} {path / 'new'}"
+        raise NmtError(f"{path} is a mount point, which cannot be replaced by a new folder", hint)
     if foreign:
         listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
         hint = f"choose another folder with {option}; --force replaces only folders that nmt wrote"
@@ -48,6 +51,7 @@ def check_overwrite(
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder, which replaces `folder` when the block ends. An exception removes it."""
+    folder = _behind_link(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     finish_replacement(folder)
     temporary, old = _temporary(folder), _old(folder)
@@ -142,6 +146,7 @@ def remove_folder(folder: Path) -> None:
 
 def finish_replacement(folder: Path) -> None:
     """Clean up after killed writers of a folder. If one was killed between its two renames, put the old folder back."""
+    folder = _behind_link(folder)
     old = _old(folder)
     if old.is_dir():
         if folder.exists():
@@ -163,6 +168,11 @@ def remove_leftovers(path: Path, locked: bool = False) -> None:
             # In a container, a restarted process can have the same id as the killed process.
             if process.isdecimal() and (locked or int(process) == os.getpid() or not _is_running(int(process))):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _behind_link(folder: Path) -> Path:
+    """If `folder` is a link, the folder that it leads to. This folder is replaced, and the link stays."""
+    return folder.resolve() if folder.is_symlink() else folder
 
 
 def _temporary(path: Path) -> Path:

@@ -49,6 +49,24 @@ def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(tmp_path, for
         check_overwrite(tmp_path / "x", force, foreign=[])
 
 
+def test_the_folder_behind_a_link_is_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for content in ("old", "new"):
+        with new_folder(tmp_path / "link") as folder:
+            (folder / "x").write_text(content)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real/x").read_text() == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {"real", "link"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, force):
+    """Such as the volume of a container: it can be written, but not renamed."""
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
+    with pytest.raises(NmtError, match="is a mount point"):
+        check_overwrite(tmp_path, force, foreign=[])
+
+
 def test_a_missing_parent_folder_is_named(tmp_path):
     with pytest.raises(NmtError, match="there is no folder"):
         check_overwrite(tmp_path / "none/x", force=False)
