@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import threading
 import time
 
 from rich.console import Group, RenderableType
@@ -15,7 +16,9 @@ from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, be
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import counted, curves, duration
 from nmt_cli.terminal.tables import facts
-from nmt_cli.training.trainer import AlreadyFinished, Event, Status, Step
+from nmt_cli.training.trainer import STOPPING, AlreadyFinished, Event, Status, Step
+
+_SILENCE = 30.0  # a file gets a line after this many seconds at most
 
 
 class TrainingScreen:
@@ -27,32 +30,42 @@ class TrainingScreen:
         self.train: Train | None = None
         self.best, self.steps = "", 0
         self.last_plain_line, self.last_sign_of_life = 0.0, time.monotonic()
+        self.now = Text("")  # what the session does now
+        self.ended = threading.Event()
         self.live = Live(Text(""), console=self.console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> TrainingScreen:
+        if not self.console.is_terminal:
+            threading.Thread(target=self.show_signs_of_life, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.ended.set()
         self.live.stop()
+
+    def show_signs_of_life(self) -> None:
+        """In a thread: a line after every 30 seconds of silence, also during one long update or validation."""
+        while not self.ended.wait(_SILENCE / 30):
+            if self.now and time.monotonic() - self.last_sign_of_life >= _SILENCE:
+                self.show_plain(self.now)
 
     def watch(self, event: Event) -> None:
         match event:
             case Start():
                 self.show_start(event)
             case Step():
-                if self.console.is_terminal:
-                    self.live.update(self.line(event))
-                elif time.monotonic() - self.last_sign_of_life >= 30:  # slow updates: log entries are far apart
-                    self.show_plain(event)
+                self.show_now(self.line(event))
             case Train():
                 self.train, now = event, time.monotonic()
                 if not self.console.is_terminal and now - self.last_plain_line >= 10:
                     self.last_plain_line = now
-                    self.show_plain(Step(event.step, event.epoch, event.loss))
+                    self.show_plain(self.line(Step(event.step, event.epoch, event.loss)))
             case Status():
                 if self.console.is_terminal:
                     self.live.start()
-                self.live.update(Text(event.text, style="dim"))
+                elif event is STOPPING:
+                    self.say(event.text)
+                self.show_now(Text(event.text, style="dim"))
             case Valid():  # an Average is a Valid too
                 self.show_validation(event)
             case Note():
@@ -76,9 +89,14 @@ class TrainingScreen:
         )
         self.say(f"{start.device}, {threads}, {start.precision}: {start.precision_reason}")
 
-    def show_plain(self, step: Step) -> None:
+    def show_now(self, line: Text) -> None:
+        self.now = line
+        if self.console.is_terminal:
+            self.live.update(line)
+
+    def show_plain(self, line: Text) -> None:
         self.last_sign_of_life = time.monotonic()
-        self.console.print(self.line(step), soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
     def show_validation(self, valid: Valid) -> None:
         name = f"average of {len(valid.checkpoints)} checkpoints" if isinstance(valid, Average) else "valid"
@@ -113,6 +131,7 @@ class TrainingScreen:
         self.say(f"      nmt inspect {quoted} 'Some text.'")
 
     def say(self, text: str) -> None:
+        self.last_sign_of_life = time.monotonic()
         # Rich wraps at words on a terminal; elsewhere a message stays on one line.
         self.console.print(Text(text), soft_wrap=not self.console.is_terminal)
 

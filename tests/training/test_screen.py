@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
@@ -105,18 +106,38 @@ def test_a_file_gets_a_line_every_ten_seconds_and_no_line_for_each_step(screen, 
             shown.watch(event)
             now += 2.0
         shown.watch(TRAIN)
-    lines = shown.text().splitlines()
-    assert len(lines) == 2 and all(line.startswith("step 50/100  epoch 1.25  loss 2.500") for line in lines)
+    first, stopping, last = shown.text().splitlines()
+    assert stopping == STOPPING.text
+    assert all(line.startswith("step 50/100  epoch 1.25  loss 2.500") for line in (first, last))
 
 
-def test_a_file_gets_a_line_every_thirty_seconds_when_updates_are_slow(screen, monkeypatch):
-    now = 100.0
-    monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: now)
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Step(3, 0.1, 5.0), "step 3  epoch 0.10  loss 5.000"),
+        (Status("step 50  validating ..."), "step 50  validating ..."),
+        (Status("step 50  calibrating ..."), "step 50  calibrating ..."),
+    ],
+)
+def test_a_file_gets_lines_while_nothing_happens(screen, monkeypatch, event, line):
+    """A long update, a validation and the calibration may take minutes without an event."""
+    monkeypatch.setattr("nmt_cli.training.screen._SILENCE", 0.03)
+    with screen(terminal=False) as shown:
+        shown.watch(event)
+        while shown.text().count(line) < 2:
+            time.sleep(0.01)
+    assert set(shown.text().splitlines()) == {line}
+
+
+def test_a_file_gets_no_line_before_thirty_seconds_of_silence(screen, monkeypatch):
+    """The clock stands still, so however often the thread looks, there is nothing to say."""
+    monkeypatch.setattr("nmt_cli.training.screen.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("nmt_cli.training.screen._SILENCE", 0.03)
     with screen(terminal=False) as shown:
         for step in range(1, 10):
-            now += 12.0
             shown.watch(Step(step, 0.1, 5.0))
-    assert [line.split("  ")[0] for line in shown.text().splitlines()] == ["step 3", "step 6", "step 9"]
+        time.sleep(0.2)
+    assert not shown.text()
 
 
 def test_without_a_summary_the_end_is_one_line(screen):
