@@ -61,7 +61,7 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`nmt` and `nmt help` are `nmt --help`, and `nmt help VERB` is `nmt VERB --help`."""
         if args[:1] in ([], ["help"]):
-            args = [*args[1:], "--help"]
+            args = [*(arg for arg in args if arg != "help"), "--help"]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -162,6 +162,8 @@ def main() -> NoReturn:
         hint = f"{command} --help {'shows the options' if ' ' in command else 'lists the commands'}"
         if message.endswith("is not readable."):  # Typer checks the permissions of files that options name
             message, hint = f"{message[:-1]}: {os.strerror(errno.EACCES)}", _OS_HINTS[errno.EACCES]
+        if "unexpected extra argument" in message and command in ("nmt prepare", "nmt train"):
+            hint = f"text files are named with options: nmt prepare --source FILE --target FILE --out FOLDER; {hint}"
         code = _print_error(message, hint)
     _exit(code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -88,11 +89,14 @@ def prepare(
         say(f"{folder} is up to date: the corpora and settings are the same. Nothing to do.")
         return
     output().print(show_report(report))
-    note, command = "", f"nmt train {shlex.quote(str(folder if out else recipe))}"
+    # The folder has all settings. The name of a recipe has them only if nothing else was stated.
+    is_whole_recipe = not any((out, overrides, vocab_size, add_to, source_lang, target_lang, *chain(*files.values())))
+    note, command = "", f"nmt train {shlex.quote(str(recipe if is_whole_recipe else folder))}"
+    reuse = loaded.vocab.reuse
+    if reuse is not None and not (reuse / "meta.json").is_file():  # the vocabulary of a run, not of prepared data
+        command += f" --from {shlex.quote(str(add_to or reuse))} --out {shlex.quote(f'runs/{folder.name}')}"
     if add_to is not None:
         read = [corpus["lines"] for corpus in read_json(folder / "meta.json", "the prepared data's")["inputs"]["train"]]
         new = sum(read[-len([*(source or []), *(tsv or [])]) :])
         note = f"{sum(read) - new:,} training pairs of {add_to} and {new:,} new ones, with the vocabulary of {add_to}\n"
-        if not (add_to / "meta.json").is_file():  # a run, not prepared data
-            command += f" --from {shlex.quote(str(add_to))} --out {shlex.quote(f'runs/{folder.name}')}"
     say(f"\n{note}written to {folder}; next: {command}")

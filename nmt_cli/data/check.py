@@ -12,8 +12,8 @@ from nmt_cli.data.blocks import Pair
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Corpus, Data
 from nmt_cli.terminal.console import ShowProgress
-from nmt_cli.text.identify import other_language
-from nmt_cli.text.lines import STDIN, is_blank, name_of, read_blocks, read_lines, split_tsv
+from nmt_cli.text.identify import likely_language, other_language
+from nmt_cli.text.lines import is_blank, is_read_once, name_of, read_blocks, read_lines, split_tsv
 
 _SAMPLE = 200  # a sample has from this many lines to twice as many, or all lines of a shorter file
 
@@ -23,7 +23,7 @@ class CheckedCorpus:
     """A corpus that was read once: both sides are valid text and have the same number of lines."""
 
     given: Corpus  # as the recipe names it
-    readable: Corpus  # standard input is replaced by a temporary file
+    readable: Corpus  # standard input and pipes are replaced by temporary files
     lines: int
     sha256: tuple[str, ...]
     sample: list[Pair]  # pairs at even distances
@@ -43,8 +43,9 @@ def check_corpora(
 ) -> list[CheckedCorpus]:
     """Read the corpora of a split. `spool` is a folder for temporary files."""
     checked = []
-    for given in corpora:
-        scans = [_check_file(path, given.target is None, spool, show) for path in given.paths]
+    for number, given in enumerate(corpora):
+        copies = [spool / f"{split}-{number}{path.name}" if is_read_once(path) else None for path in given.paths]
+        scans = [_check_file(*files, given.target is None, show) for files in zip(given.paths, copies, strict=True)]
         counts, digests, sides = zip(*scans, strict=True)
         names = [name_of(path) for path in given.paths]
         if len(set(counts)) > 1:
@@ -58,7 +59,7 @@ def check_corpora(
         elif digests[0] == digests[1] and counts[0] and data.clean.identical:
             hint = "name the translations; --set data.clean.identical=false allows source and target to be the same"
             raise NmtError(f"{names[0]} and {names[1]} have the same content", hint)
-        readable = Corpus(*(spool / "stdin" if path == STDIN else path for path in given.paths))
+        readable = Corpus(*(copy or path for path, copy in zip(given.paths, copies, strict=True)))
         checked.append(CheckedCorpus(given, readable, counts[0], digests, sample))
     if checked and not any(corpus.lines for corpus in checked):
         listed = ", ".join(str(corpus.given) for corpus in checked)
@@ -66,8 +67,8 @@ def check_corpora(
     return checked
 
 
-def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple[int, str, list[str]]:
-    """The number of lines of a file, their hash and a sample. Standard input is copied to a file for the next reading.
+def _check_file(path: Path, copy_to: Path | None, tsv: bool, show: ShowProgress) -> tuple[int, str, list[str]]:
+    """The number of lines of a file, their hash and a sample. Text that can be read only once is copied to a file.
 
     The sample has every n-th line. n doubles whenever the sample is full, so two files with the same number of lines
     have the same n, and their samples are sentence pairs.
@@ -75,7 +76,7 @@ def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple
     lines, distance = 0, 1
     digest = hashlib.sha256()
     sample: list[str] = []
-    with (spool / "stdin").open("wb") if path == STDIN else nullcontext() as copy:
+    with copy_to.open("wb") if copy_to else nullcontext() as copy:
         for block in read_blocks(path):
             if tsv:
                 for number, line in enumerate(block, lines + 1):
@@ -95,6 +96,8 @@ def _check_file(path: Path, tsv: bool, spool: Path, show: ShowProgress) -> tuple
 def find_warnings(corpora: Checked, data: Data) -> Iterator[str]:
     """Warn of the same corpus twice, of text that is not translated, and of text in other languages."""
     seen: dict[tuple[str, ...], str] = {}
+    if corpora["train"] and not (data.source_lang and data.target_lang):
+        yield _unknown_languages(corpora["train"][0].sample, data)
     for split, checked in corpora.items():
         for corpus in checked:
             name = f"the {split} corpus {corpus.given}"
@@ -107,6 +110,18 @@ def find_warnings(corpora: Checked, data: Data) -> Iterator[str]:
                 yield f"{name}: source and target are the same in {same / len(pairs):.0%} of the lines"
             elif pairs:
                 yield from _language_warnings(name, pairs, data)
+
+
+def _unknown_languages(pairs: list[Pair], data: Data) -> str:
+    """Languages that neither an option nor the name of a file states."""
+    sides = {"source": data.source_lang, "target": data.target_lang}
+    unknown = {side: number for number, side in enumerate(sides) if not sides[side]}
+    likely = {side: likely_language([pair[number] for pair in pairs]) for side, number in unknown.items()}
+    options = " ".join(f"--{side}-lang {language or 'CODE'}" for side, language in likely.items())
+    return (
+        f"the language of the {' and of the '.join(unknown)} is not known, so nmt cannot check that the text is in it; "
+        f"state it: {options}"
+    )
 
 
 def _language_warnings(name: str, pairs: list[Pair], data: Data) -> Iterator[str]:

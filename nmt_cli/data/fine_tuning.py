@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ from typing import Any
 
 from nmt_cli.data.blocks import Pair
 from nmt_cli.data.check import CheckedCorpus, check_corpora
-from nmt_cli.data.prepare import Files, prepare
+from nmt_cli.data.prepare import Files, file_paths, prepare
 from nmt_cli.data.report import Report
-from nmt_cli.files import new_folder, read_record
+from nmt_cli.errors import NmtError
+from nmt_cli.files import check_overwrite, new_folder, read_record
 from nmt_cli.recipe.load import open_recipe, settings_of
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
-from nmt_cli.text.lines import read_lines, write_text
+from nmt_cli.text.lines import is_read_once, name_of, read_lines, write_text
 
+_CHOSEN_FILES = re.compile(r"(train|valid|both)\.(source|target)\.txt")
 _HELD_OUT = 500  # pairs of --keep for validation if the model's own are missing; at most a tenth of the pairs
 
 Texts = tuple[Path, Path]  # a source and its translations
@@ -91,6 +94,13 @@ def prepare_fine_tuning(
         return FineTuningData(folder, report, 0, validation_texts(folder), old_valid)
 
     new, chosen = (folder.with_name(f"{folder.name}-{name}") for name in ("new", "old"))
+    texts = (text.source, text.target, text.tsv, text.valid_source, text.valid_target, text.valid_tsv)
+    for path in chain.from_iterable(map(file_paths, texts)):
+        if is_read_once(path):
+            problem = f"--keep reads the new text twice, but {name_of(path)} can be read only once"
+            raise NmtError(problem, "save the text in a file")
+    names = [path.name for path in chosen.iterdir()] if chosen.is_dir() else []
+    check_overwrite(chosen, True, [name for name in names if not _CHOSEN_FILES.fullmatch(name)])
     prepare_new(out=new)
     new_pairs = read_record(new / "meta.json", "the prepared data's")["report"]["splits"]["train"]["sentences"]
     new_valid = validation_texts(new)

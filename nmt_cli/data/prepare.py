@@ -48,6 +48,7 @@ from nmt_cli.text.lines import (
     STDIN,
     check_stdin_once,
     is_blank,
+    is_read_once,
     name_of,
     read_lines,
     write_text,
@@ -103,7 +104,7 @@ def prepare(
     if not data.train:
         hint = "set data.train in the recipe, or give --source and --target, or --tsv"
         raise NmtError("there is nothing to prepare: no training corpus is named", hint)
-    paths = [path for corpora in data.corpora().values() for corpus in corpora for path in corpus.paths]
+    paths = _files_of(recipe)
     check_stdin_once(paths)
     missing = [path for path in paths if path != STDIN and not path.exists()]
     if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
@@ -194,30 +195,41 @@ def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
     prepared = Path(data.pop("prepared"))
     if "train" not in data:
         raise NmtError(f"{origin} does not name its training corpora", "name a run or a folder of prepared data")
+    for path in _files_of(recipe):
+        if is_read_once(path):
+            problem = f"{origin} was prepared from {name_of(path)}, which cannot be read again"
+            raise NmtError(problem, "save the text in files, and prepare all files together")
     if not has_valid and "valid" not in data and recipe.data.hold_out:
         held_out = [str(prepared / f"valid.{side}.txt") for side in ("source", "target")]
         if not Path(held_out[0]).is_file():
             hint = "name other validation text with --valid-source and --valid-target"
             raise NmtError(f"the validation pairs of {origin} are gone: there is no file {held_out[0]}", hint)
         data["valid"] = [held_out]
+        data["clean"]["overlap"] = True  # otherwise the held-out pairs would be training pairs, too
     return {**{f"data.{key}": value for key, value in data.items()}, "vocab.reuse": str(origin)}
 
 
-def _corpora(split: str, source: Files, target: Files, tsv: Files) -> list[list[str] | str]:
-    sources, targets = _paths(source), _paths(target)
+def _files_of(recipe: Recipe) -> list[Path]:
+    """The files of all corpora."""
+    return [path for corpora in recipe.data.corpora().values() for corpus in corpora for path in corpus.paths]
+
+
+def _corpora(split: str, *files: Files) -> list[list[str]]:
+    """The source, target and TSV files of a split, as in a recipe."""
+    sources, targets, tsvs = ([str(path) for path in file_paths(named)] for named in files)
     if len(sources) != len(targets):
         option = "--" if split == "train" else f"--{split}-"
         hint = "each source file needs one target file"
         raise NmtError(f"{option}source is given {len(sources)} times, but {option}target {len(targets)} times", hint)
-    return [*([a, b] for a, b in zip(sources, targets, strict=True)), *_paths(tsv)]
+    return [*([a, b] for a, b in zip(sources, targets, strict=True)), *([tsv] for tsv in tsvs)]
 
 
-def _paths(files: Files) -> list[str]:
-    return [str(files)] if isinstance(files, str | Path) else [str(path) for path in files or ()]
+def file_paths(files: Files) -> list[Path]:
+    return [Path(files)] if isinstance(files, str | Path) else [Path(path) for path in files or ()]
 
 
 def _language(files: Files) -> str | None:
-    return language_of(Path(_paths(files)[0])) if _paths(files) else None
+    return next(map(language_of, file_paths(files)), None)
 
 
 def _foreign_names(folder: Path) -> list[str]:
@@ -381,7 +393,6 @@ class _Preparation:
                 characters += len(line)
                 different.update(line)
             settings = dataclasses.replace(settings, size=vocab_size(characters, len(different)))
-            self.recipe = dataclasses.replace(self.recipe, vocab=settings)
         if settings.joint:
             models = {"joint": learn(chain(sample(source), sample(target)), settings, "training", exact)}
         else:
@@ -389,6 +400,9 @@ class _Preparation:
             models = {side: learn(sample(path), settings, side, exact) for side, path in sides.items()}
         write_vocab(folder, models, self.recipe.data, settings)
         write_words(folder, sample(source), self.recipe.data.source_lang)
+        if not exact:  # a small text has fewer pieces than the size chosen for it
+            settings = dataclasses.replace(settings, size=min(settings.size, *load_vocab(folder).sizes))
+            self.recipe = dataclasses.replace(self.recipe, vocab=settings)
 
     def encode_train(self, keep: np.ndarray, vocab: Vocab) -> Split:
         """Encode the training pairs on all cores, apply the rules on lengths, and write the shards."""
@@ -425,7 +439,12 @@ class _Preparation:
 
     def all_dropped(self) -> NmtError:
         counts = ", ".join(f"{rule} {self.dropped.counts[rule]:,}" for rule in RULES if self.dropped.counts[rule])
-        hint = "check that source and target are not swapped; --set data.clean.RULE=false switches a rule off"
+        rule = max(RULES, key=lambda rule: self.dropped.counts[rule])
+        check = {
+            "overlap": "name other validation and test text than the training text",
+            "identical": "name the translations as the target",
+        }.get(rule, "check that source and target are not swapped")
+        hint = f"{check}; --set data.clean.{rule}=false switches this rule off"
         return NmtError(f"all {self.lines:,} training pairs were dropped: {counts}", hint)
 
 

@@ -15,7 +15,19 @@ from typing import Any, Literal, get_args, get_origin
 
 from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import read_small
-from nmt_cli.recipe.schema import FAMILIES, Corpus, Data, Key, Range, Recipe, Train, Translate, Vocab, keys_of
+from nmt_cli.recipe.schema import (
+    FAMILIES,
+    Corpus,
+    Data,
+    Key,
+    Range,
+    Recipe,
+    Train,
+    Transformer,
+    Translate,
+    Vocab,
+    keys_of,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +36,8 @@ else:
 
 _SET = Path("--set")
 _OPTIONS = {"train.minutes": "--minutes", "vocab.size": "--vocab-size"}  # keys that have an option of their own
+_MOST_BYTES = 1 << 20  # of a recipe file
+_TSV_NAMES = (".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")  # two strings with other names are one corpus of two files
 _MOST_DOTS = 10_000  # in a line; the time that tomllib needs for a dotted key grows with the square of its length
 _DEEPEST = 3  # tables inside tables; no key is deeper
 _CORPORA = ("data.train", "data.valid", "data.test")
@@ -121,6 +135,8 @@ def load_recipe(path: Path | None, overrides: Mapping[str, Any] | None = None, m
         problems += [(f"{name}.{short}", text) for short, text in getattr(built[name], "problems", tuple)()]
     name = "recipe" if path is None else path.resolve().parent.name if path.name == "recipe.toml" else path.stem
     recipe = Recipe(**built, name=name or "recipe", stated=frozenset(values))
+    if isinstance(recipe.model, Transformer) and recipe.leaves_open("model.heads"):
+        problems = [(dotted, text) for dotted, text in problems if dotted != "model.heads"]
     for dotted, text in recipe.problems():
         origins.setdefault(dotted, path or Path("defaults"))
         problems.append((dotted, text))
@@ -187,12 +203,20 @@ def _place(recipe: Recipe, path: Path | None, may_be_run: bool) -> Recipe:
     return replace(recipe, data=replace(data, prepared=prepared), train=replace(train, out=run))
 
 
+def _not_a_recipe(path: Path) -> NmtError:
+    text = f"--tsv {path}" if ".tsv" in path.suffixes else f"--source {path} --target TRANSLATIONS"
+    hint = f"if it is training text, prepare it first: nmt prepare {text} --out FOLDER"
+    return NmtError(f"{path} is not a recipe", hint)
+
+
 def _chain(path: Path, seen: tuple[Path, ...], may_extend: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the tables of all recipes that `path` extends, the base first, then the table of `path`."""
     if path.resolve() in seen:
         raise NmtError(f"{path} extends itself", "remove one extends line of: " + ", ".join(p.name for p in seen))
+    if path.suffix != ".toml" and path.is_file() and path.stat().st_size > _MOST_BYTES:
+        raise _not_a_recipe(path)
     try:
-        text = read_small(path, most_megabytes=1).decode("utf-8-sig")
+        text = read_small(path, most_megabytes=_MOST_BYTES >> 20).decode("utf-8-sig")
         if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
             raise RecursionError
         table = tomllib.loads(text)
@@ -200,14 +224,14 @@ def _chain(path: Path, seen: tuple[Path, ...], may_extend: bool) -> Iterator[tup
         raise NmtError(f"{path} is nested too deeply", "a recipe has tables in tables, no deeper") from None
     except ValueError as error:
         if path.suffix != ".toml":
-            text = f"--tsv {path}" if ".tsv" in path.suffixes else f"--source {path} --target TRANSLATIONS"
-            hint = f"if it is training text, prepare it first: nmt prepare {text} --out FOLDER"
-            raise NmtError(f"{path} is not a recipe", hint) from None
+            raise _not_a_recipe(path) from None
         if isinstance(error, UnicodeDecodeError):
             raise NmtError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
         raise NmtError(f"{path} is not valid TOML: {error}", "write strings in quotes, and tables as [train]") from None
     except OSError as error:
         raise NmtError(f"cannot read {path}: {error.strerror}", "check the permissions of the file") from None
+    if path.suffix != ".toml" and not table:  # an empty file, or lines that begin with #
+        raise _not_a_recipe(path)
     base = table.pop("extends", None)
     if base is not None:
         if not may_extend:
@@ -266,9 +290,7 @@ def _convert(value: Any, key: Key, folder: Path) -> Any:
     if not isinstance(value, list):
         value = [value]  # one corpus or one symbol needs no brackets
     if item is Corpus:
-        if len(value) == 2 and all(
-            isinstance(part, str) and not part.endswith((".tsv", ".tsv.gz", ".tsv.xz", ".tsv.zst")) for part in value
-        ):
+        if len(value) == 2 and all(isinstance(part, str) and not part.endswith(_TSV_NAMES) for part in value):
             value = [value]  # train = ["a.en", "a.de"] is one corpus
         return tuple(_corpus(part, folder) for part in value)
     return tuple(_typed(part, item, "a list of strings in quotes") for part in value)
@@ -276,7 +298,7 @@ def _convert(value: Any, key: Key, folder: Path) -> Any:
 
 def _corpus(value: Any, folder: Path) -> Corpus:
     match value:
-        case str() as tsv:
+        case (str() as tsv) | [str() as tsv]:
             return Corpus(_path_from(folder, tsv))
         case [str() as source, str() as target]:
             return Corpus(_path_from(folder, source), _path_from(folder, target))
@@ -327,7 +349,8 @@ def settings_of(recipe: Recipe) -> dict[str, Any]:
 def _tables(value: Any, absolute: bool) -> Any:
     match value:
         case Corpus(source, None):
-            return _tables(source, absolute)
+            name = _tables(source, absolute)
+            return name if name.endswith(_TSV_NAMES) else [name]
         case Corpus(source, target):
             return [_tables(source, absolute), _tables(target, absolute)]
         case Path():

@@ -66,16 +66,28 @@ _FREQUENT = {
 
 def other_language(lines: Sequence[str], language: str) -> str | None:
     """The language or script of the lines, if it is clearly another one than `language`, a code. Else None."""
-    words = Counter(word for line in lines for word in words_of(line.lower()))
-    shares = {codes: sum(words[word] for word in frequent.split()) for codes, frequent in _FREQUENT.items()}
-    found = max(shares, key=shares.__getitem__)
-    named = next((codes for codes in shares if language_code(language) in codes.split()), None)
+    counts, found = _frequent_words(lines)
+    named = next((codes for codes in counts if language_code(language) in codes.split()), None)
     scripts = scripts_of(language)
     wrong_script = 2 * sum(in_wrong_script(line, scripts) for line in lines) > len(lines)
-    is_clear = words.total() >= _FEWEST_WORDS and shares[found] >= _LEAST_SHARE * words.total() and found != named
-    if is_clear and (wrong_script or (named and shares[found] > _CLEARLY * shares[named])):
+    if found and found != named and (wrong_script or (named and counts[found] > _CLEARLY * counts[named])):
         return found.replace(" ", "/")
     if wrong_script:
         letters = Counter(script for line in lines for script in map(script_of, line) if script)
         return f"{letters.most_common(1)[0][0].title()} script"
     return None
+
+
+def likely_language(lines: Sequence[str]) -> str | None:
+    """The code of the language that the lines seem to be in, or the codes of several that are hard to tell apart."""
+    found = _frequent_words(lines)[1]
+    return found and found.replace(" ", "/")
+
+
+def _frequent_words(lines: Sequence[str]) -> tuple[dict[str, int], str | None]:
+    """How often the frequent words of each language occur. Also the language with most of them, if they are enough."""
+    words = Counter(word for line in lines for word in words_of(line.lower()))
+    counts = {codes: sum(words[word] for word in frequent.split()) for codes, frequent in _FREQUENT.items()}
+    most = max(counts, key=counts.__getitem__)
+    is_enough = words.total() >= _FEWEST_WORDS and counts[most] >= _LEAST_SHARE * words.total()
+    return counts, most if is_enough else None

@@ -54,6 +54,11 @@ def check_stdin_once(paths: Iterable[Path | None]) -> None:
         raise NmtError("standard input (-) is named twice, but it can be read only once", hint)
 
 
+def is_read_once(path: Path) -> bool:
+    """Whether a text can be read only once: standard input, or a pipe such as <(zcat a.gz)."""
+    return path == STDIN or (path.exists() and not path.is_file())
+
+
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != 2:

@@ -37,6 +37,19 @@ def test_right_languages_give_no_warning(prepare, demo):
     assert prepare(*demo) == "\nwritten to out; next: nmt train out\n"
 
 
+def test_languages_that_nobody_states_are_named(nmt, write, demo):
+    for name, lines in (("left.txt", demo[0]), ("right.txt", demo[1]), ("a.en", demo[0])):
+        write(name, "".join(line + "\n" for line in lines))
+    options = ("--vocab-size", 300, "--out", "out", "--force")
+    result = nmt("prepare", "--source", "left.txt", "--target", "right.txt", *options)
+    warning = "the language of the source and of the target is not known"
+    assert result.err.startswith(f"warning: {warning}"), result.err
+    assert "state it: --source-lang en --target-lang fr\n" in result.err
+    result = nmt("prepare", "--source", "a.en", "--target", "right.txt", *options)
+    assert "the language of the target is not known" in result.err
+    assert "state it: --target-lang fr\n" in result.err
+
+
 def test_swapped_languages_are_a_warning(prepare, demo):
     english, french = demo
     warning = "the source looks like fr and the target like en: swap the two sides, or set --source-lang fr"
@@ -78,6 +91,12 @@ def test_the_same_corpus_twice_is_a_warning(prepare, demo, write):
     assert "warning: the train corpus b.en + b.fr has the same content as the train corpus a.en + a.fr\n" in again
     valid = prepare(english, french, "--force", "--valid-source", "b.en", "--valid-target", "b.fr")
     assert "warning: the valid corpus b.en + b.fr has the same content as the train corpus a.en + a.fr\n" in valid
+
+
+def test_validation_text_that_is_the_training_text_is_an_error_that_says_so(prepare, demo):
+    messages = prepare(*demo, "--valid-source", "a.en", "--valid-target", "a.fr")
+    assert "error: all 600 training pairs were dropped: overlap 600\n" in messages
+    assert "hint: name other validation and test text than the training text" in messages
 
 
 def test_the_same_file_as_source_and_target_is_an_error(nmt, write, tmp_path):

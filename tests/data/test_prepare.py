@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from support.prepared import meta, shards
 from support.toy_corpus import corpus
 
 from nmt_cli.files import sha256_of
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.text.vocab import load_vocab
 
 
@@ -157,6 +160,74 @@ def test_several_corpora_compressed_and_from_standard_input(nmt, write, tmp_path
     vocab = load_vocab(tmp_path / "out/vocab")
     expected = [line for part in (a, c, b) for line in part[1].splitlines()]
     assert vocab.decode_target([target for _, target in shards(tmp_path / "out")]) == expected
+
+
+def test_pipes_are_read_as_files_are(nmt, write, small, tmp_path):
+    """Such as --source <(zcat a.en.gz). Preparation reads the training text several times, a pipe gives it once."""
+    assert nmt(*small).code == 0
+    names = ("a.en", "a.de", "v.en", "v.de")
+    pipes = {name: tmp_path / f"pipe-{name}" for name in names}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    writers = [
+        threading.Thread(target=pipe.write_bytes, args=((tmp_path / name).read_bytes(),), daemon=True)
+        for name, pipe in pipes.items()
+    ]
+    for writer in writers:
+        writer.start()
+    options = ("--source", "--target", "--valid-source", "--valid-target")
+    given = [part for option, pipe in zip(options, pipes.values(), strict=True) for part in (option, pipe)]
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    result = nmt("prepare", *given, *languages, "--out", "piped", "--vocab-size", 60)
+    assert result.code == 0, result.err
+    assert meta(tmp_path / "piped")["files"] == {
+        **meta(tmp_path / "out")["files"],
+        "recipe.toml": meta(tmp_path / "piped")["files"]["recipe.toml"],  # it names the corpora
+    }
+
+
+def test_two_tsv_files_of_any_name_are_two_corpora(nmt, write, tmp_path):
+    texts = [corpus(200, first) for first in (1000, 3000)]
+    for name, sides in zip(("a.txt", "b.txt"), texts, strict=True):
+        write(name, "".join(f"{x}\t{y}\n" for x, y in zip(*map(str.splitlines, sides), strict=True)))
+    options = ("--source-lang", "en", "--target-lang", "de", "--vocab-size", 60, "--set", "data.hold_out=0")
+    result = nmt("prepare", "--tsv", "a.txt", "--tsv", "b.txt", *options, "--out", "out")
+    assert result.code == 0, result.err
+    vocab = load_vocab(tmp_path / "out/vocab")
+    expected = [line for sides in texts for line in sides[1].splitlines()]
+    assert vocab.decode_target([target for _, target in shards(tmp_path / "out")]) == expected
+    again = nmt("prepare", "out/recipe.toml", "--out", "again")
+    assert again.code == 0, again.err
+    assert shards(tmp_path / "again") == shards(tmp_path / "out")
+
+
+def test_the_recipe_of_a_text_too_small_for_its_vocabulary_can_be_prepared_again(nmt, write, tmp_path):
+    for name, text in zip(("a.en", "a.de"), corpus(100, 1000), strict=True):
+        write(name, text)
+    result = nmt("prepare", "--source", "a.en", "--target", "a.de", "--out", "out")
+    assert result.code == 0, result.err
+    sizes = load_vocab(tmp_path / "out/vocab").sizes
+    assert load_recipe(tmp_path / "out/recipe.toml").vocab.size == sizes[0] < 500
+    again = nmt("prepare", "out", "--out", "again")
+    assert again.code == 0, again.err
+    assert load_vocab(tmp_path / "again/vocab").sizes == sizes
+
+
+NEXT = [
+    (("--out", "out"), "nmt train out"),
+    (("--set", "data.prepared=data/set"), "nmt train data/set"),
+    (("--vocab-size", "55"), "nmt train data/my"),
+    ((), "nmt train my.toml"),
+]
+
+
+@pytest.mark.parametrize(("options", "command"), NEXT)
+def test_the_next_command_trains_on_these_data(nmt, write, small, options, command):
+    write("my.toml", '[data]\ntrain = ["a.en", "a.de"]\n[vocab]\nsize = 60\n')
+    result = nmt("prepare", "my.toml", *options)
+    assert result.code == 0 and result.err.endswith(f"next: {command}\n"), result.err
+    shown = nmt("train", *command.split()[2:], "--dry-run", "--set", "train.steps=1")
+    assert shown.code == 0, shown.err
 
 
 def test_the_first_example_of_the_recipe_page_prepares_its_own_files(nmt, write, tmp_path):

@@ -36,10 +36,11 @@ NASTY = [
 def test_unusual_files(nmt, write, tmp_path, source, target, outcome):
     write("a", source)
     write("b", target)
-    result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", "8")
+    files = ("--source", "a", "--target", "b", "--source-lang", "en", "--target-lang", "de", "--out", "out")
+    result = nmt("prepare", *files, "--vocab-size", "8")
     if isinstance(outcome, int) and result.code:  # only the size of the vocabulary may be wrong
         size = next(word for word in result.err.split() if word.isdigit() and int(word) != 8)
-        result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", int(size) + 1)
+        result = nmt("prepare", *files, "--vocab-size", int(size) + 1)
     if isinstance(outcome, int):
         assert result.code == 0, result.err
         assert meta(tmp_path / "out")["report"]["read"] == outcome
@@ -85,16 +86,18 @@ def test_unusual_files_in_the_c_locale(write, tmp_path):
 
 
 def test_error_about_the_vocabulary_size_names_the_largest_possible(nmt, write, tmp_path):
-    write("a", "hello world\nnice to see you\n")
-    write("b", "hallo Welt\nschön dich zu sehen\n")
-    result = nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", "8000")
+    write("a.en", "hello world\nnice to see you\n")
+    write("b.de", "hallo Welt\nschön dich zu sehen\n")
+    result = nmt("prepare", "--source", "a.en", "--target", "b.de", "--out", "out", "--vocab-size", "8000")
     assert_user_error(result, "too small for 8000 pieces: at most ", "vocab.size (--vocab-size)")
     most = int(result.err.split("at most ")[1].split()[0])
-    assert nmt("prepare", "--source", "a", "--target", "b", "--out", "out", "--vocab-size", most).code == 0
+    assert nmt("prepare", "--source", "a.en", "--target", "b.de", "--out", "out", "--vocab-size", most).code == 0
     assert_user_error(
-        nmt("prepare", "--source", "a", "--target", "b", "--out", "x", "--vocab-size", most + 1), f"{most} can"
+        nmt("prepare", "--source", "a.en", "--target", "b.de", "--out", "x", "--vocab-size", most + 1), f"{most} can"
     )
-    assert_user_error(nmt("prepare", "--source", "a", "--target", "b", "--out", "x", "--vocab-size", 8), "too few")
+    assert_user_error(
+        nmt("prepare", "--source", "a.en", "--target", "b.de", "--out", "x", "--vocab-size", 8), "too few"
+    )
     assert not (tmp_path / "x").exists()
 
 
@@ -125,6 +128,9 @@ MISTAKES = [
     (("broken.toml",), "not valid TOML"),
     (("a.en",), "prepare it first: nmt prepare --source a.en --target"),
     (("a.tsv.xz",), "prepare it first: nmt prepare --tsv a.tsv.xz --out"),
+    (("large.en",), "prepare it first: nmt prepare --source large.en --target"),
+    (("empty.en",), "prepare it first: nmt prepare --source empty.en --target"),
+    (("a.en", "a.de"), "text files are named with options: nmt prepare --source FILE --target FILE"),
     (("demo", "--add-to", "folder"), "--add-to needs training text"),
     (("demo", "--source", "none.en", "--target", "a.de", "--out", "x"), "hint: paths are relative"),
     (("cut.gz",), "prepare it first: nmt prepare --source cut.gz --target"),
@@ -137,6 +143,8 @@ def test_wrong_options_and_files_are_user_errors(nmt, write, small, tmp_path, op
     write("cut.gz", gzip.compress(corpus(400)[0].encode())[:-20])
     write("broken.toml", "[data\n")
     write("a.tsv.xz", b"\xff")
+    write("large.en", "a line of text\n" * 100_000)
+    write("empty.en", "# a comment\n")
     before = sorted(path for path in tmp_path.rglob("*"))
     assert_user_error(nmt("prepare", *options), message)
     assert sorted(path for path in tmp_path.rglob("*")) == before

@@ -167,6 +167,28 @@ def test_held_out_pairs_stay_held_out_when_data_are_added(nmt, tmp_path):
     assert_user_error(refused, "old/valid.source.txt is in the folder to write, old")
 
 
+def test_held_out_pairs_do_not_become_training_pairs_without_the_rule_on_overlap(nmt, tmp_path):
+    for name, first in (("a", 1000), ("b", 7000)):
+        for side, text in zip(("en", "de"), corpus(300, first), strict=True):
+            (tmp_path / f"{name}.{side}").write_text(text)
+    old = ("prepare", "--source", "a.en", "--target", "a.de", "--out", "old", "--vocab-size", "60")
+    assert nmt(*old, "--set", "data.clean.overlap=false").code == 0
+    result = nmt("prepare", "--source", "b.en", "--target", "b.de", "--add-to", "old", "--out", "more")
+    assert result.code == 0, result.err
+    assert meta(tmp_path / "more")["report"]["dropped"]["overlap"] == 30
+
+
+def test_text_from_standard_input_cannot_be_added_to(nmt, tmp_path):
+    """Standard input holds something else by now, or nothing."""
+    sides = [corpus(300, first) for first in (1000, 7000)]
+    tsv = ["".join(f"{x}\t{y}\n" for x, y in zip(*map(str.splitlines, side), strict=True)) for side in sides]
+    options = ("--source-lang", "en", "--target-lang", "de", "--vocab-size", "60")
+    assert nmt("prepare", "--tsv", "-", *options, "--out", "old", stdin=tsv[0].encode()).code == 0
+    (tmp_path / "b.tsv").write_text(tsv[1])
+    refused = nmt("prepare", "--tsv", "b.tsv", "--add-to", "old", "--out", "more", stdin=b"")
+    assert_user_error(refused, "old was prepared from standard input, which cannot be read again")
+
+
 ADD_TO_MISTAKES = [
     ("model", "model does not name its training corpora"),
     ("nowhere", "there is no recipe nowhere"),

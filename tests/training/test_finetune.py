@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 from support.checks import assert_user_error
 from support.prepared import meta
+from support.tiny_run import write_run
 from support.toy_corpus import corpus
 from support.toy_runs import sets
 
 from nmt_cli.commands.finetune import default_run
 from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
+from nmt_cli.errors import NmtError
+from nmt_cli.files import write_record
 from nmt_cli.recipe.schema import Corpus
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import load_vocab
@@ -96,17 +100,35 @@ def test_the_new_run_is_named_after_the_model_and_the_text(model, tmp_path, monk
     assert default_run(Path(model), Path("texts/mine.en.gz")) == Path("runs/opus-mine")
 
 
+NEW = ("--source", "mine.en", "--target", "mine.de")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--source", "mine.en", "--target", "mine.de"), "there is no model nowhere"),
-        ((), "no new text is named"),
+        (("nowhere", *NEW), "there is no model nowhere"),
+        (("nowhere",), "no new text is named"),
+        (("bare", *NEW), "bare is an imported CTranslate2 model, which can only translate"),
+        (("run", *NEW, "--out", "run", "--force"), "the new run must not be in run, which holds the model"),
+        (("run/model", *NEW, "--out", "x/../run"), "the new run must not be in x/../run, which holds the model"),
     ],
 )
 def test_finetune_refuses(arguments, problem, nmt, text, tmp_path):
+    write_run(tmp_path)
+    write_bare_model(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    assert_user_error(nmt("finetune", "nowhere", *arguments), problem)
+    assert_user_error(nmt("finetune", *arguments), problem)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def write_bare_model(folder: Path) -> None:
+    """folder/bare, as nmt import makes it from a folder of CTranslate2; of write_run's model, without weights."""
+    shutil.copytree(folder / "run/model", folder / "bare")
+    (folder / "bare/model.safetensors").unlink()
+    write_record(folder / "bare/about.json", {"imported": "CTranslate2"})
+    (folder / "bare/ctranslate2").mkdir()
+    (folder / "bare/ctranslate2/model.bin").touch()
+    (folder / "x").mkdir()
 
 
 def test_finetune_reports_missing_old_text_before_it_trains(nmt, prepared, text, tmp_path):
@@ -114,3 +136,22 @@ def test_finetune_reports_missing_old_text_before_it_trains(nmt, prepared, text,
     with pytest.raises(Exception, match=r"gone\.en"):
         prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(Path("gone.en"), Path("gone.de")))
     assert not (tmp_path / "d").exists()
+
+
+def test_keep_removes_no_files_of_the_user(text, prepared, tmp_path):
+    (tmp_path / "d-old").mkdir()
+    (tmp_path / "d-old/precious.txt").write_text("keep me")
+    with pytest.raises(NmtError, match=r"contains files that nmt did not write: precious\.txt"):
+        prepare_fine_tuning(
+            prepared / "data", tmp_path / "d", NewText(*text["mine"], None), keep=Corpus(*text["old"]), force=True
+        )
+    assert [path.name for path in (tmp_path / "d-old").iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize("name", ["-", "pipe"])
+def test_keep_refuses_new_text_that_can_be_read_only_once(text, prepared, tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    new = NewText(None, None, Path(name) if name == "-" else tmp_path / name)
+    with pytest.raises(NmtError, match="--keep reads the new text twice"):
+        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=Corpus(*text["old"]))
+    assert not (tmp_path / "d-new").exists()
