@@ -157,15 +157,18 @@ def train_rungs(
 
     With `choose_rates`, the recipes get the learning rate that the trials of their rung chose.
     """
+    others = {data.prepared_folder: data for name in names if (data := ladder.data_of(name)) is not ladder.corpus}
+    for data in others.values():
+        with stages() as progress:
+            prepare(data, force=force, show=progress)  # writes nothing if these data are there already
     for number, (name, seeded) in enumerate(zip(names, recipes, strict=True), 1):
         heading = f"\nrung {number} of {len(names)}, {seeded[0].name}: {comments(find_recipe(name))[0]}"
-        data = ladder.data_of(name)
-        if data is not ladder.corpus and not data.is_prepared:
-            with stages() as progress:
-                prepare(data, show=progress)
         if choose_rates:
             rate = best_rate(ladder, name, heading, force)
-            seeded[:] = [replace(recipe, train=replace(recipe.train, lr=rate)) for recipe in seeded]
+            seeded[:] = [
+                replace(recipe, train=replace(recipe.train, lr=rate), stated=recipe.stated | {"train.lr"})
+                for recipe in seeded
+            ]
         for seed, recipe in enumerate(seeded, 1):
             train_run(recipe, heading + f" Seed {seed} of {len(seeded)}." * (len(seeded) > 1), force)
 
@@ -183,12 +186,23 @@ def best_rate(ladder: Ladder, rung: str, heading: str, force: bool) -> float:
     losses: dict[float, float] = {}
     while rate := next_rate(losses):
         trial = ladder.trial(rung, rate)
-        train_run(trial, f"{heading}\ntrial of train.lr = {rate:g}", force)
-        losses[rate] = validation_loss(trial.run_folder)
+        losses[rate] = trial_loss(trial, f"{heading}\ntrial of train.lr = {rate:g}", force)
     best = min(losses, key=losses.__getitem__)
     tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
     say(f"\n{Path(rung).stem}: train.lr = {best:g} has the lowest validation loss: {tried}")
     return best
+
+
+def trial_loss(trial: Recipe, heading: str, force: bool) -> float:
+    """The lowest validation loss of a trial; infinite if the training diverges."""
+    try:
+        train_run(trial, heading, force)
+    except NmtError as error:
+        if not error.message.startswith("training diverged"):  # of Trainer.diverged
+            raise
+        say(error.message)
+        return float("inf")
+    return validation_loss(trial.run_folder)
 
 
 def validation_loss(run: Path) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import operator
 import re
 import signal
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +18,22 @@ from support.checks import assert_user_error, wait_until
 from support.drawings import plain
 
 from nmt_cli.cli import app
+from nmt_cli.data.prepare import prepare
 from nmt_cli.errors import NmtError
 from nmt_cli.files import sha256_of
 from nmt_cli.inspect.attention import attention
-from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, next_rate, show, show_table2
-from nmt_cli.recipe.load import load_recipe, settings_of, shipped_recipes
+from nmt_cli.ladder import (
+    SHIPPED,
+    TABLE2,
+    Ladder,
+    best_rate,
+    measure,
+    next_rate,
+    show,
+    show_table2,
+    train_rungs,
+)
+from nmt_cli.recipe.load import load_recipe, parse_overrides, settings_of, shipped_recipes
 from nmt_cli.recipe.schema import Conv, DecoderOnly, Rnn, Transformer
 from nmt_cli.search.contract import Request, options_of
 from nmt_cli.search.torch_engine import TorchEngine
@@ -198,6 +211,56 @@ def test_seeds_and_rates_chosen_on_the_validation_set(nmt_in, prepared):
     before = {path: path.stat().st_mtime_ns for path in prepared.glob("s/**/model.safetensors")}
     assert nmt(*command, *TINY).code == 0 and len(before) > 5
     assert before == {path: path.stat().st_mtime_ns for path in prepared.glob("s/**/model.safetensors")}
+
+
+def test_a_rate_that_diverges_is_not_chosen(prepared, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("nmt_cli.ladder.FIRST_RATES", (2e-3, 1e30))
+    monkeypatch.setattr("nmt_cli.ladder.LEAST_RATE", 2e-3)
+    corpus = load_recipe(prepared / "data/recipe.toml", {"data.prepared": str(prepared / "data")})
+    settings = parse_overrides(SETTINGS)
+    ladder = Ladder(corpus, settings, tmp_path, minutes=0, flops=20 * FLOPS)
+    assert best_rate(ladder, "demo", "a rung", force=False) == 2e-3
+    shown = capsys.readouterr().err
+    assert "training diverged" in shown and "with 0.002, inf with 1e+30" in shown
+    other = replace(ladder, changes={**settings, "train.clip": 0.5})
+    with pytest.raises(NmtError, match="has other settings"):
+        best_rate(other, "demo", "a rung", force=False)
+
+
+def test_the_chosen_rate_counts_in_a_rung_whose_settings_nmt_chooses(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text("# Mine.\n[train]\nauto = true\n")
+    trained = []
+    monkeypatch.setattr("nmt_cli.ladder.best_rate", lambda *given: 5e-3)
+    monkeypatch.setattr("nmt_cli.ladder.train_run", lambda recipe, *given: trained.append(recipe))
+    ladder = Ladder(load_recipe(shipped_recipes()["demo"]), {}, tmp_path / "out", minutes=1, flops=0)
+    names = [str(tmp_path / "mine.toml")]
+    train_rungs(ladder, names, [[ladder.recipe(names[0], seed=1)]], choose_rates=True, force=False)
+    assert [settings_of(recipe)["train.lr"] for recipe in trained] == [5e-3]
+
+
+def test_data_of_another_kind_are_those_of_the_corpus(tmp_path, monkeypatch):
+    """DATA is prepared again from other text."""
+    monkeypatch.setattr("nmt_cli.ladder.train_run", lambda *given: None)
+
+    def inputs(folder: str) -> object:
+        return json.loads((tmp_path / folder / "meta.json").read_text())["inputs"]
+
+    def climb(word: str, force: bool) -> None:
+        for side, language in enumerate(("en", "de")):
+            (tmp_path / f"a.{language}").write_text(
+                "".join(f"{word} {pair[side]} {n}\n" for n in range(9) for pair in TEXT)
+            )
+        prepare(source=tmp_path / "a.en", target=tmp_path / "a.de", out=tmp_path / "data", vocab_size=60, force=True)
+        ladder = Ladder(load_recipe(tmp_path / "data/recipe.toml"), {}, tmp_path / "out", minutes=1, flops=0)
+        recipes = [[ladder.recipe("demo-bytenet", seed=1)]]
+        train_rungs(ladder, ["demo-bytenet"], recipes, choose_rates=False, force=force)
+        assert inputs("out/data-char") == inputs("data")
+
+    climb("one", force=False)
+    climb("one", force=False)
+    with pytest.raises(NmtError, match="out/data-char exists with other content"):
+        climb("two", force=False)
+    climb("two", force=True)
 
 
 def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
