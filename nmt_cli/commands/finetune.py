@@ -60,14 +60,20 @@ def finetune(
     from nmt_cli.data.report import show_report
     from nmt_cli.recipe.load import open_recipe, parse_overrides
     from nmt_cli.recipe.schema import Corpus
-    from nmt_cli.store.folders import find_model
+    from nmt_cli.store.folders import ModelFiles, open_model
     from nmt_cli.terminal.console import output, say, stages, warn
 
     texts = [*(source or []), *(tsv or [])]
     if not texts:
         raise NmtError("no new text is named", "name it with --source and --target, or with --tsv")
-    find_model(model)  # report a missing model before any work
+    folder = open_model(model).path  # report a missing or damaged model before any work
+    if not ModelFiles(folder).weights.exists():
+        hint = "import the model from a folder of Hugging Face transformers or of Marian"
+        raise NmtError(f"{model} is an imported CTranslate2 model, which can only translate", hint)
     run = out or default_run(model, texts[0])
+    if folder.resolve().is_relative_to(run.resolve()):
+        problem = f"the new run must not be in {run}, which holds the model to fine-tune"
+        raise NmtError(problem, "name another folder with --out")
     given = parse_overrides(overrides or [])
     of_data = {key: value for key, value in given.items() if key.startswith(("data.", "vocab."))}
     of_training = {key: value for key, value in given.items() if key not in of_data}
