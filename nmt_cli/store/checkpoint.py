@@ -275,6 +275,7 @@ def without_paths(recipe: Recipe) -> Recipe:
     return replace(
         recipe,
         data=replace(recipe.data, train=(), valid=(), test=(), folder=None, prepared=None),
+        vocab=replace(recipe.vocab, reuse=None),
         train=replace(recipe.train, out=None),
     )
 

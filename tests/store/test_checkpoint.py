@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.tiny_run import write_run
 
 from nmt_cli.errors import NmtError
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import (
     State,
     damage_of,
     load_state,
     remove_old_checkpoints,
     save_checkpoint,
+    save_model,
     save_state,
     save_tensors,
     set_links,
@@ -133,6 +136,15 @@ def test_links_point_at_checkpoints_or_are_not_there(tmp_path):
     set_links(run, State(step=20, best_step=10))
     assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["last", "step-20"]
     assert run.last.resolve() == run.checkpoint(20).path
+
+
+def test_the_recipe_of_a_model_names_no_place(tmp_path):
+    write_run(tmp_path)
+    keys = ("data.folder", "data.prepared", "vocab.reuse", "train.out")
+    paths = {key: str(tmp_path / key) for key in keys} | {"data.train": [[str(tmp_path / "a"), str(tmp_path / "b")]]}
+    recipe = load_recipe(tmp_path / "toy.toml", paths)
+    save_model(tmp_path / "new", {"x": torch.zeros(3)}, recipe, tmp_path / "vocab", {})
+    assert str(tmp_path) not in (tmp_path / "new/model/recipe.toml").read_text()
 
 
 def test_a_model_in_a_run_knows_the_run_and_a_copy_does_not(tmp_path):
