@@ -111,7 +111,11 @@ def inspect(
     if view == "schedule":
         from nmt_cli.commands.dry_run import rate_curve
 
-        result = rate_curve(open_recipe(model, parse_overrides(overrides or [])), width=min(72, width))
+        recipe = open_recipe(model, parse_overrides(overrides or []))
+        if recipe.train.auto:
+            problem = f"nmt train chooses the learning rate of {model} from the data and the time (docs/automatic.md)"
+            raise NmtError(problem, "nmt inspect RUN --show schedule shows what a run has chosen")
+        result = rate_curve(recipe, width=min(72, width))
     elif view == "positions":
         from nmt_cli.inspect.draw import show_positions
 

@@ -23,11 +23,12 @@ def recipes(
     from nmt_cli.recipe.help import comments, key_tables
     from nmt_cli.recipe.load import find_recipe, shipped_recipes
     from nmt_cli.terminal.console import output, say
+    from nmt_cli.text.lines import read_lines
 
     if keys:
         output().print(key_tables())
     elif name:
-        typer.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
+        typer.echo("\n".join(read_lines(find_recipe(name))))
     else:
         from rich.table import Table
 

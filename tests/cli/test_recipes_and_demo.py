@@ -19,6 +19,11 @@ def test_recipes_are_listed_and_printed(nmt):
     assert "train.warmup" in keys and "4000" in keys
 
 
+def test_recipe_that_is_not_utf8_is_not_printed(nmt, write):
+    write("latin1.toml", b"# one\n# caf\xe9\n")
+    assert_user_error(nmt("recipes", "latin1.toml"), "latin1.toml, line 2, byte 6: not UTF-8", "iconv -f LATIN1")
+
+
 @pytest.mark.parametrize("columns", [60, 200])
 def test_list_of_recipes_shows_whole_sentences(forked, tmp_path, columns):
     lines = on_terminal(forked, "stdout", columns, "recipes", cwd=tmp_path)

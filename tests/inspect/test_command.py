@@ -146,6 +146,13 @@ def test_schedule_is_the_curve_of_the_dry_run(run, capsys):
     assert "learning rate" in run("--show", "schedule", model="run/model")
 
 
+def test_a_schedule_that_nmt_train_chooses_is_not_drawn(run, folder, tmp_path):
+    (tmp_path / "plain.toml").write_text('[data]\nsource_lang = "en"\n')
+    with pytest.raises(NmtError, match="nmt train chooses the learning rate") as refused:
+        run("--show", "schedule", model=tmp_path / "plain.toml")
+    assert "nmt inspect RUN --show schedule" in refused.value.hint
+
+
 def test_positions_by_formula(run, folder):
     drawn = run("--show", "positions", model="toy.toml").split("\n")
     assert drawn[0].startswith("position encoding: positions 1 to 40 down")
