@@ -112,24 +112,31 @@ class CTranslate2Engine:
     @_explain_errors()
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         limits = [length_limit(len(request.source), len(request.prefix), options) for request in requests]
-        results = self._translate(requests, options, max(limits))
+        patience = PATIENCE if math.isinf(options.patience) else options.patience
+        enough = 1 if options.beam == 1 else options.ended_to_stop(patience)
+        results = self._translate(requests, options, max(limits), enough)
         for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
             # CTranslate2 has one limit for a batch: the highest. Repeat the search of a sentence that reached its own.
             if limit < max(limits) and any(len(hypothesis.ids) >= limit - 1 for hypothesis in results[index]):
-                results[index] = self._translate([request], options, limit)[0]
-            # A hypothesis that the limit ended has a score without EOS. It may have displaced a better one that ended
-            # with EOS, so ask for the whole beam and score all of it again.
-            cut_off = not all(hypothesis.finished for hypothesis in results[index])
-            if cut_off and options.n_best < options.beam:
-                results[index] = self._translate([request], replace(options, n_best=options.beam), limit)[0]
-            # CTranslate2's search returns neither the log p of single tokens nor the log p of a prefix.
-            if cut_off or request.tokens or request.given < len(request.prefix):
-                results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
-            if cut_off:
-                results[index] = sorted(results[index], key=lambda hypothesis: -hypothesis.score)[: options.n_best]
+                results[index] = self._translate([request], options, limit, enough)[0]
+            # A hypothesis that the limit ended has a score without EOS, so it may have displaced better ones that ended
+            # with EOS. There are at most as many as the beam is wide: ask for that many more.
+            if options.beam > 1 and not all(hypothesis.finished for hypothesis in results[index]):
+                results[index] = self._translate([request], options, limit, enough + options.beam, n_best=False)[0]
+            results[index] = self._ranked(request, results[index], options)
         if requests[0].coverage:
             self._add_coverage_of_prefixes(requests, results)
         return self._with_attention(requests, results) if requests[0].attention else results
+
+    def _ranked(self, request: Request, found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
+        """The n best. A score of the search lacks the log p of a prefix, and of EOS if the limit ended the hypothesis."""
+        has_forced = request.given < len(request.prefix)
+        found = [rescored(self, request, each, options) if has_forced or not each.finished else each for each in found]
+        found = sorted(found, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
+        if not request.tokens:
+            return found
+        # The search returns no log p of single tokens.
+        return [replace(each, token_logprobs=rescored(self, request, each, options).token_logprobs) for each in found]
 
     def _add_coverage_of_prefixes(self, requests: Sequence[Request], results: list[list[Hypothesis]]) -> None:
         """The attention of the search has no rows for a forced prefix, so these lines need a second pass."""
@@ -165,18 +172,24 @@ class CTranslate2Engine:
         next_hypothesis = iter(attended)
         return [[next(next_hypothesis) for _ in hypotheses] for hypotheses in results]
 
-    def _translate(self, requests: Sequence[Request], options: SearchOptions, limit: int) -> list[list[Hypothesis]]:
-        patience = PATIENCE if math.isinf(options.patience) else options.patience
+    def _translate(
+        self, requests: Sequence[Request], options: SearchOptions, limit: int, enough: int, n_best: bool = True
+    ) -> list[list[Hypothesis]]:
+        """Search until `enough` hypotheses have ended. Returns the n best of them, or with n_best=False all of them."""
+        if limit == 1:  # only EOS fits. CTranslate2 refuses such a search
+            return [[Hypothesis((), 0.0, 0.0, (), finished=False)] for _ in requests]
+        # CTranslate2 divides by a power of the length only, so with gnmt all hypotheses are ranked again. At the end of
+        # the search up to beam - 1 are left out. The power 2/3 alpha, close to gnmt at ten pieces, finds the worst ones.
+        is_gnmt = options.length_penalty == "gnmt"
+        count = options.n_best if n_best and not is_gnmt else enough
         # Without a length penalty CTranslate2 stops as soon as the best hypothesis has ended, although an open one
         # could still become one of the n best. A tiny penalty prevents that and does not change the order.
-        # CTranslate2 divides by length^alpha only. For another length penalty, the whole beam is scored again.
-        count = options.beam if options.length_penalty == "gnmt" else options.n_best
-        penalty = options.alpha or (1e-9 if count > 1 else 0.0)
+        penalty = options.alpha * (2 / 3 if is_gnmt else 1) or (1e-9 if count > 1 else 0.0)
         outputs = self.translator.translate_batch(
             [self._source(request.source) for request in requests],
             [[self.target_pieces[index] for index in request.prefix] or None for request in requests],
             beam_size=options.beam,
-            patience=1 if options.beam == 1 else options.ended_to_stop(patience) / options.beam,
+            patience=enough / options.beam,
             num_hypotheses=count,
             length_penalty=penalty,
             disable_unk=UNK in options.forbidden,
@@ -195,12 +208,10 @@ class CTranslate2Engine:
                 ids, length = tuple(self.target_ids[piece] for piece in pieces), len(pieces) + 1
                 weights = np.array(attention[n], np.float32, ndmin=2) if attention else None
                 coverage = None if weights is None else coverage_of(weights, len(request.source), len(ids))
-                logprob = score * length**options.alpha
-                if options.length_penalty == "gnmt":
+                logprob = score * length**penalty
+                if is_gnmt:
                     score = length_normalized(logprob, length, options)
                 hypotheses.append(Hypothesis(ids, score, logprob, (), length < limit, coverage=coverage))
-            if options.length_penalty == "gnmt":
-                hypotheses[:] = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
         return results
 
     @_explain_errors()

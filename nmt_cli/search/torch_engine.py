@@ -62,6 +62,7 @@ class TorchEngine:
                 results[index] = [_with_coverage(request, hypothesis) for hypothesis in results[index]]
             if request.given < len(request.prefix):
                 results[index] = [rescored(self, request, hypothesis, options) for hypothesis in results[index]]
+                results[index].sort(key=lambda hypothesis: -hypothesis.score)
         return results
 
     def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:

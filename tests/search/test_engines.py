@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from support.small_language import SENTENCES
 from support.small_models import briefly_trained
 
 from nmt_cli.export.ctranslate2 import to_ctranslate2
-from nmt_cli.search.contract import Request, SearchOptions
+from nmt_cli.search.contract import Request, SearchOptions, length_limit
 from nmt_cli.search.ct2_engine import CTranslate2Engine
 from nmt_cli.search.torch_engine import TorchEngine
 from nmt_cli.store.checkpoint import Trained
@@ -102,6 +103,55 @@ def test_engines_agree_on_a_trained_model(model, trained):
     ours, theirs = ([best for best, *_ in engine.translate(requests, options)] for engine in (reference, fast))
     assert all(one.score >= two.score - 1e-3 for one, two in zip(ours, theirs, strict=True))
     assert sum(one.ids != two.ids for one, two in zip(ours, theirs, strict=True)) <= 0.1 * len(requests)
+
+
+@pytest.fixture(scope="module")
+def engines(model, trained):
+    """The torch engine and the ctranslate2 engine with the trained model."""
+    fast = CTranslate2Engine(model / "model/ctranslate2", trained.vocab, "float32", "cpu", 1)
+    return TorchEngine([model], "cpu"), fast
+
+
+def sentences(trained) -> list[Request]:
+    return [Request(tuple(ids)) for ids in trained.vocab.encode_source(SENTENCES)]
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.6, 0.7, 0.8, 1.0])
+def test_finished_translation_is_not_displaced_by_ones_that_the_limit_ended(engines, trained, ratio):
+    """CTranslate2 ranks a hypothesis that the limit ended without its EOS."""
+    options = SearchOptions(max_ratio=ratio, max_extra=1, patience=3, forbidden=(UNK,))
+    results = [engine.translate(sentences(trained), options) for engine in engines]
+    for (ours, *_), (theirs, *_) in zip(*results, strict=True):
+        assert not ours.finished or theirs.score >= ours.score - 1e-3
+
+
+@pytest.mark.parametrize("options", [{"n_best": 2, "patience": 1.5}, {"n_best": 5, "alpha": 0.2, "patience": 2}])
+def test_engines_agree_with_the_length_penalty_of_gnmt(engines, trained, options):
+    """A short translation may win although CTranslate2, which divides by a power of the length, ranks it low."""
+    search = SearchOptions(length_penalty="gnmt", forbidden=(UNK,), **options)
+    for ours, theirs in zip(*(engine.translate(sentences(trained), search) for engine in engines), strict=True):
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-3)
+
+
+@pytest.mark.parametrize("limits", [{"max_ratio": 0, "max_extra": 1}, {"max_ratio": 0.1, "max_extra": 1}])
+def test_length_limit_may_leave_room_for_the_end_mark_only(engines, trained, limits):
+    options = SearchOptions(n_best=2, **limits)
+    requests = [replace(request, attention=True, tokens=True, coverage=True) for request in sentences(trained)]
+    results = zip(requests, *(engine.translate(requests, options) for engine in engines), strict=True)
+    empty = [(ours, theirs) for request, ours, theirs in results if length_limit(len(request.source), 0, options) == 1]
+    assert empty
+    for ours, theirs in empty:
+        assert [h.ids for h in ours] == [h.ids for h in theirs] == [()]
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-4) and not theirs[0].finished
+
+
+def test_n_best_behind_a_forced_term_are_best_first(engines, trained):
+    """The log p of a forced term counts. It is the same for all, but the length divides it."""
+    (prefix,) = trained.vocab.encode_target(["le chat"])
+    requests = [Request(request.source, tuple(prefix)) for request in sentences(trained)]
+    for engine in engines:
+        for hypotheses in engine.translate(requests, SearchOptions(n_best=5, forbidden=(UNK,))):
+            assert hypotheses == sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
 def test_samples_depend_on_the_seed_and_not_on_the_batch(model, trained):
