@@ -20,6 +20,15 @@ def test_bash_reads_the_example(name):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["train.sbatch", "train-ssh.sh", "pytorchjob.yaml"])
+def test_the_example_meets_as_the_docs_say(name):
+    """Only this way of torchrun was tried: the rendezvous c10d, whose host is named."""
+    text, docs = (EXAMPLES / name).read_text(), (EXAMPLES.parent / "training.md").read_text()
+    for words in ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "--rdzv-backend c10d", "is_host=", "--local-addr"):
+        assert words in text and words in docs
+    assert ("# Not run:" in text) == (name != "train-ssh.sh")
+
+
 def test_parts_of_the_pytorchjob():
     yaml = pytest.importorskip("yaml")
     job = yaml.safe_load((EXAMPLES / "pytorchjob.yaml").read_text())
@@ -33,5 +42,6 @@ def test_parts_of_the_pytorchjob():
         assert container["name"] == "pytorch" and part["restartPolicy"] == "OnFailure"
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
         words = container["args"][0].split()
+        subprocess.run(["bash", "-n", "-c", container["args"][0]], check=True)
         assert words[words.index("--nnodes") + 1] == str(nodes)
         assert words[words.index("--nproc-per-node") + 1] == str(container["resources"]["limits"]["nvidia.com/gpu"])
