@@ -43,21 +43,26 @@ class World:
         return self.rank == 0
 
 
-def join(cuda: bool) -> World:
-    """Join the processes that torchrun started, if torchrun started this one."""
+def join(device: torch.device) -> World:
+    """Join the processes that torchrun started, if torchrun started this one. `device` is the kind of device to use.
+
+    Tensors of an accelerator travel by its own backend, such as NCCL. Those on the CPU travel by gloo, which waits for
+    no accelerator.
+    """
     size = int(os.environ["WORLD_SIZE"]) if {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys() else 1
     if size == 1:
         return World()
-    rank = int(os.environ["RANK"])
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    rank, backend = int(os.environ["RANK"]), "gloo"
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+        backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
     store, _, _ = next(iter(dist.rendezvous("env://", rank=rank, world_size=size)))
     world = World(rank, size, store)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         # torchrun keeps its store when it restarts workers, and gloo would connect to addresses of dead processes.
         # A prefix for each restart avoids that. On several nodes the workers may count restarts differently.
         store = dist.PrefixStore("attempt-" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     return world
 
 

@@ -83,10 +83,11 @@ def train(
     recipe = open_recipe(recipe, {**given, **(set or {})})
     start_from = Path(start_from) if start_from is not None else None
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
-    world = distributed.join(device.type == "cuda")
+    world = distributed.join(device)
     alone = world.size == 1 and device.type == "cpu" and distributed.is_available()
     try:
         if world.leader:
+            check_run_folder(RunFolder(recipe.run_folder))
             resumes = bool(RunFolder(recipe.run_folder).saved_checkpoints()) and not force
             check_prepared(recipe, resumes, lambda text: watch(Status(text)) if watch else None)
         plan = plan_session(recipe, device, start_from, force, world) if world.leader else Plan(recipe, [])
@@ -102,6 +103,21 @@ def train(
     finally:
         distributed.leave(world)
         torch.set_num_threads(threads)
+
+
+def check_run_folder(run: RunFolder) -> None:
+    """Refuse a folder that is no run but has files of the same names, such as a recipe or an imported model.
+
+    They would be replaced. --force renames a run only.
+    """
+    if run.log.exists() or run.saved_checkpoints():
+        return
+    names = [path.name for path in (run.recipe, run.vocab, run.model) if path.exists()]
+    if names:
+        raise NmtError(
+            f"{run.path} holds {' and '.join(names)} but no log.jsonl, so it is not a run of nmt train",
+            "choose another folder with --out; --force starts only runs again",
+        )
 
 
 def plan_session(
@@ -207,6 +223,7 @@ def _session(
 
 
 def _write_run_files(run: RunFolder, trainer: Trainer) -> None:
+    run.log.touch()  # first, because a folder without a log is no run (check_run_folder)
     run.remove_leftovers()
     checkpoint.set_links(run, trainer.state)  # a killed session may have left them as they were
     replace_file(run.recipe, tables_toml(recipe_tables(trainer.recipe, absolute=True)))

@@ -45,8 +45,9 @@ class Update:
 class Figures:
     """Figures of an update, on their way to the host: loss, nll, norm of the gradient, scale of fp16."""
 
-    def __init__(self, step: int, figures: Tensor) -> None:
+    def __init__(self, step: int, figures: Tensor, batches: list[tuple[Batch, int]]) -> None:
         self.step, self._copy = step, figures.to("cpu", non_blocking=True)
+        self._batches = batches  # their memory must not be used again before an accelerator has copied it
         self._arrived = torch.Event(figures.device) if figures.device.type != "cpu" else None
         if self._arrived is not None:
             self._arrived.record()
@@ -120,7 +121,7 @@ class Updater:
         elif is_finite:
             self.descend(gradients, norm, rate)
         self.scaler.update()
-        return Figures(self.state.step, figures)
+        return Figures(self.state.step, figures, batches)
 
     def read(self, figures: Figures) -> Update:
         """Wait for the figures of an update. An update that was skipped is counted and noted."""
@@ -186,12 +187,8 @@ class Updater:
         return torch.stack([loss.detach(), nll])
 
     def tensors(self, batch: Batch) -> list[Tensor]:
-        device = self.compute.device
-        pinned = device.type != "cpu" and self.settings.pin_memory  # then copying does not wait for running kernels
-        arrays = [torch.from_numpy(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
-        if pinned:
-            arrays = [array.pin_memory() for array in arrays]
-        return [array.to(device, non_blocking=pinned) for array in arrays]
+        arrays = (batch.src, batch.tgt_in, batch.tgt_out)
+        return [torch.from_numpy(array).to(self.compute.device, non_blocking=True) for array in arrays]
 
     def split_more(self, rows: int) -> None:
         """Compute micro-batches in twice as many parts from now on. The largest micro-batch has `rows` rows."""

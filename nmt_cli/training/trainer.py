@@ -158,7 +158,8 @@ class Trainer:
         self.valid_lines = len(self.valid.sources) if self.valid else 0
         self.check_data()
         stream = BatchStream(self.data, self.settings.batch_tokens, self.settings.seed, self.state.position)
-        self.ahead = WorkAhead(stream, self.settings.accumulate, world.rank, world.size)
+        pins = device.type != "cpu" and self.settings.pin_memory
+        self.ahead = WorkAhead(stream, self.settings.accumulate, world.rank, world.size, pins)
         self.epochs = stream.epochs  # number of passes over the data so far
 
         # 2. The device. A run keeps the precision that it began with.
@@ -198,6 +199,8 @@ class Trainer:
                 average = self.updater.moving_average[name]
                 average.copy_(checkpoint.placed(tensor, average))
         self.budget = Budget(self.settings, self.state, self.model, began, calibrates=self.valid is not None)
+        # All processes must stop after the same update, and use the same learning rate: the leader's clock decides.
+        self.budget.share_of_minutes = distributed.from_leader(self.budget.share_of_minutes, world)
         self.unread: deque[_Unread] = deque()  # updates whose figures the host has not read yet
         self.budget_used = 0.0  # share of the budget before the last update
         self.stop_request = StopRequest(lambda: self.watch(STOPPING))
@@ -222,7 +225,7 @@ class Trainer:
     def fit(self, log: LogWriter | None, notes: Iterable[str] = ()) -> tuple[str, int]:
         """Train until a limit is reached or a signal comes. Returns the reason and the number of the signal, or 0."""
         # A new run makes at least one update, even if its minutes are over already.
-        reason = self.budget.reason_to_stop(self.epochs) if self.resumed else ""
+        validation_due, reason = False, self.budget.reason_to_stop(self.epochs) if self.resumed else ""
         if reason and self.state.finished:
             self.watch(self.start_entry())
             for text in notes:
@@ -236,14 +239,15 @@ class Trainer:
         with self.stop_request, self.ahead:
             if self.state.origin and not self.resumed:
                 self.validate()  # the scores before fine-tuning; a worse model is never kept
-            while not (reason or self.stop_signal):
-                validation_due = self.update()
+            # After a skipped update, the weights may have diverged. So training does not validate or stop until another
+            # update is not skipped: its finite loss shows that they have not.
+            while not (reason or self.stop_signal) or self.last_was_skipped():
+                validation_due |= self.update()
                 if self.state.step % self.settings.log_every == 0:
                     self.log_window()
-                if validation_due:
-                    self.read_figures()
-                    if not self.updater.skipped_in_a_row:  # the weights may have diverged otherwise
-                        self.validate()
+                if validation_due and not self.last_was_skipped():
+                    self.validate()
+                    validation_due = False
                 reason = self.budget.reason_to_stop(self.epochs)
                 if self.world.size == 1:
                     self.stop_signal = self.stop_request.signal
@@ -251,8 +255,6 @@ class Trainer:
             if reason:
                 self.finish()
             self.save()
-            if reason and self.updater.skipped_in_a_row:
-                raise self.diverged()
         # A signal can also come while the last weights are validated and saved.
         stopped_by = self.stop_signal or self.stop_request.signal
         reason = reason or signal.Signals(stopped_by).name
@@ -310,11 +312,16 @@ class Trainer:
                 raise self.diverged()
             self.watch(replace(unread.step, loss=update.loss / unread.tokens))
 
+    def last_was_skipped(self) -> bool:
+        """Whether the last update was skipped because its loss or gradient was not finite. This reads all figures."""
+        self.read_figures()
+        return self.updater.skipped_in_a_row > 0
+
     def over_all_processes(self, numbers: list[float]) -> list[float]:
-        """The sum of each number over all processes."""
+        """The sum of each number over all processes. Numbers on the CPU wait for no accelerator."""
         if self.world.size == 1:
             return numbers
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.compute.device)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
         distributed.add_up([tensor], self.world)
         return tensor.tolist()
 
@@ -323,11 +330,11 @@ class Trainer:
         return learning_rate(self.state.step, self.budget_used, self.settings, self.recipe.model.dim)
 
     def diverged(self) -> NmtError:
-        hint, count = "lower train.lr or train.scale, or set train.clip = 1", self.updater.skipped_in_a_row
+        hint = "lower train.lr or train.scale, or set train.clip = 1"
         if self.run.model.exists():
             best = f"--from {self.run.path} --out NEW starts with the best weights"
             hint += f"; the last checkpoint is intact, and {best}"
-        times = f"{count} time" + "s in a row" * (count > 1)
+        times = f"{self.updater.skipped_in_a_row} times in a row"
         return NmtError(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
 
     @contextmanager
@@ -389,7 +396,7 @@ class Trainer:
 
     def finish(self) -> None:
         """Validate the last weights and the average of the last checkpoints, calibrate and export the best."""
-        if self.state.step not in self.state.validated_steps and not self.updater.skipped_in_a_row:
+        if self.state.step not in self.state.validated_steps:
             expected = self.state.validation_duration
             self.validate()
             # A shorter duration than expected would leave some seconds of train.minutes, and the same command would
@@ -397,7 +404,7 @@ class Trainer:
             self.state.validation_duration = max(expected, self.state.validation_duration)
         if self.settings.average > 1:
             self.average()
-        if distributed.from_leader(self.run.model.exists(), self.world) and not self.updater.skipped_in_a_row:
+        if distributed.from_leader(self.run.model.exists(), self.world):
             self.calibrate()
             if self.world.leader:
                 self.export()
@@ -472,8 +479,6 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint of this step. If there is one already, only its state has changed since."""
-        if self.updater.skipped_in_a_row:
-            return
         folder = self.run.checkpoint(self.state.step)
         is_new, updater = distributed.from_leader(not folder.path.exists(), self.world), self.updater
         if is_new:  # all processes have a part of each tensor if the model is sharded

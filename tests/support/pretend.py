@@ -40,7 +40,6 @@ def _gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> tuple
 CELLS = {aten.rnn_tanh_cell.default, aten.gru_cell.default, aten.lstm_cell.default}
 # Operations that FakeTensorMode does not know.
 ANSWERS: dict[Any, Callable[..., Any]] = {
-    aten._pin_memory.default: lambda x, *device: x,
     aten._thnn_fused_gru_cell.default: _gru_cell,
     aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
 }
@@ -49,13 +48,16 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
 class Waits(TorchDispatchMode):
     """Counts the operations that make the host wait for the accelerator, by name, and answers them: 0 at first, then 1.
 
-    Tensors on the CPU may be read. An event counts as "synchronize".
+    Tensors on the CPU may be read. An event counts as "synchronize". A copy between the devices waits ("copy") if it
+    is not told not to, or if it comes from memory that is not pinned.
     """
 
     def __init__(self, zeros: int = 0) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.device = torch.device("pretend", 0)
         self.zeros = zeros  # the number of values that are 0
+        self.pinned: set[int] = set()  # addresses of arrays in pinned memory
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -64,10 +66,10 @@ class Waits(TorchDispatchMode):
             self.counts[func.__name__] += 1
         if func in INDEXING and any(index is not None and index.dtype is torch.bool for index in args[1]):
             self.counts[func.__name__] += 1
-        if func is aten._to_copy.default and kwargs.get("device") and not kwargs.get("non_blocking"):
-            self.counts["blocking copy"] += torch.device(kwargs["device"]).type != args[0].device.type
-        if func is aten.copy_.default and args[0].device.type != args[1].device.type and not (args[2:] or (False,))[0]:
-            self.counts["blocking copy"] += args[1].dim() > 0
+        if func is aten._to_copy.default and kwargs.get("device"):
+            self.copy(args[0], torch.device(kwargs["device"]), kwargs.get("non_blocking", False))
+        if func is aten.copy_.default:
+            self.copy(args[1], args[0].device, (*args[2:], False)[0])
         if func in ANSWERS:
             return ANSWERS[func](*args)
         if func in (aten._local_scalar_dense.default, aten.item.default):
@@ -78,6 +80,15 @@ class Waits(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def copy(self, source: Tensor, device: torch.device, non_blocking: bool) -> None:
+        if source.device.type != device.type:
+            is_pinned = device.type == "cpu" or getattr(source, "came_from", 0) in self.pinned
+            self.counts["copy"] += not (non_blocking and is_pinned)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
 
 
 @contextmanager
@@ -99,9 +110,27 @@ def pretend(zeros: int = 0) -> Iterator[Waits]:
             waits.counts["synchronize"] += 1
 
     def tensor(data: Any, dtype: torch.dtype | None = None, device: Any = "cpu") -> Tensor:
+        waits.counts["copy"] += torch.device(device).type != "cpu"
         is_float = np.array(data).dtype.kind == "f"
         return torch.zeros(np.shape(data), dtype=dtype or (torch.float32 if is_float else torch.long), device=device)
 
+    def pin_memory(x: Tensor) -> Tensor:
+        waits.pinned.add(x.data_ptr())
+        return x
+
+    true_from_numpy = torch.from_numpy
+
+    def from_numpy(array: np.ndarray) -> Tensor:
+        x = true_from_numpy(array)
+        x.came_from = address(array)  # type: ignore[attr-defined]  # a tensor without values has no address
+        return x
+
+    def synchronize(*device: Any) -> None:
+        waits.counts["synchronize"] += 1
+
+    torch.Tensor.pin_memory = pin_memory  # type: ignore[assignment, method-assign]
+    torch.from_numpy = from_numpy  # type: ignore[assignment]
+    torch.accelerator.synchronize = synchronize
     torch.tensor = tensor  # type: ignore[assignment]  # the true one asks the device for memory
     torch.Event = Event  # type: ignore[misc, assignment]
     # The modes below hold for this thread only, so the backward pass must not run in another.

@@ -5,28 +5,38 @@ tests/support/pretend.py describes the pretended accelerator.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from pathlib import Path
+from threading import current_thread
+from time import perf_counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from support.pretend import pretend
-from support.toy_runs import weights_hash
+from support.pretend import address, pretend
+from support.toy_corpus import corpus
+from support.toy_runs import RECIPE, steps_saved, weights_hash
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
-from nmt_cli.data.batches import Batch, lay_out, make_batch, pad
+from nmt_cli.data.batches import Batch, Position, lay_out, make_batch, pad
+from nmt_cli.data.prepare import prepare
 from nmt_cli.demo import demo_corpus
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, as_accelerator
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Recipe, Rnn, Train, Transformer
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.search.torch_engine import score
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.log import read_log
+from nmt_cli.training import distributed, trainer
+from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.step import Updater
 from nmt_cli.training.validation import Validation
@@ -67,10 +77,14 @@ def batches(count: int, pad_to: int = 8, lengths: tuple[tuple[int, int], ...] = 
     return made
 
 
+def on(device: torch.device, make, *args):
+    with device:
+        return make(*args)
+
+
 def updater(model: Model, settings: Train, device: torch.device) -> Updater:
     torch.manual_seed(1)
-    with device:
-        built = build_model(model, PIECES, PIECES)
+    built = on(device, build_model, model, PIECES, PIECES)
     objective = TrainingLoss(built, settings).train()
     return Updater(built, objective, settings, Compute(device, "fp32", ""), State(), print)
 
@@ -91,14 +105,17 @@ def waits_of_updates() -> dict[str, dict[str, int]]:
     found = {}
     with pretend() as waits:
         for name, (model, settings) in cases.items():
-            trained = updater(model, settings, torch.device("pretend", 0))
+            trained = updater(model, settings, waits.device)
+            one, two = batches(1, 1, SHORT), batches(2, 1, SHORT)
+            for batch, _ in (*one, *two):
+                waits.pinned |= {address(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)}
             waits.counts.clear()
-            first = trained.update(batches(1, 1, SHORT), 20, 1e-3)
+            first = trained.update(one, 20, 1e-3)
             if name in twice:
                 waits.counts.clear()
-                trained.update(batches(2, 1, SHORT), 40, 1e-3)
+                trained.update(two, 40, 1e-3)
             trained.read(first)
-            found[name] = dict(waits.counts)
+            found[name] = dict(+waits.counts)
     return found
 
 
@@ -107,6 +124,92 @@ def test_the_host_waits_once_in_an_update(in_a_fork):
     waits = in_a_fork(waits_of_updates)
     assert len(waits) == len(MODELS) + len(SETTINGS) - 1
     assert all(counts == {"synchronize": 1} for counts in waits.values()), waits
+
+
+def waits_of_the_trainer() -> list[dict[str, int]]:
+    """The operations that the host waits for in an update of one process, and in an update of one of two processes.
+
+    Nothing is sent to the other process.
+    """
+    for name, lines, first in (("a", 200, 1000), ("v", 20, 5000)):
+        for side, text in zip(("en", "de"), corpus(lines, first), strict=True):
+            Path(f"{name}.{side}").write_text(text)
+    Path("x.toml").write_text(RECIPE.replace("../", ""))
+    recipe = load_recipe(Path("x.toml"))
+    prepare(recipe)
+    distributed.from_leader = lambda value, world: value
+    distributed.share_gradients = lambda loss, world: loss
+    torch.distributed.all_reduce = lambda tensor: None
+    torch.nn.Module.to = lambda self, device: self  # tensors without values cannot be moved
+    found = []
+    with pretend() as waits:
+        trainer.build_model = lambda *sizes: on(waits.device, build_model, *sizes)
+        for size in (1, 2):
+            world = distributed.World(0, size)
+            session = trainer.Trainer(recipe, world, waits.device, None, None, None, perf_counter())
+            with session.ahead:
+                session.update()
+                waits.counts.clear()
+                session.update()
+            found.append(dict(+waits.counts))
+    return found
+
+
+def test_the_trainer_waits_once_in_an_update(in_a_fork):
+    """Several processes agree about numbers on the CPU, which takes no wait."""
+    assert in_a_fork(waits_of_the_trainer) == [{"synchronize": 1}] * 2
+
+
+def test_a_thread_pins_the_next_batches_for_the_device_of_the_process(monkeypatch):
+    used = []
+
+    def pin_memory(x):
+        used.append(current_thread().name)
+        return x.clone()
+
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", used.append)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    ((batch, _),) = batches(1)
+    stream = SimpleNamespace(take=lambda count: [SimpleNamespace(read=lambda: batch)], position=Position(), epochs=0.0)
+    with WorkAhead(stream, 1, 0, 1, pins=True) as ahead:
+        ((number, pinned),) = ahead.take().batches
+    assert number == 0 and used[:4] == [3, *["batches_0"] * 3]
+    for before, after in zip(vars(batch).values(), vars(pinned).values(), strict=True):
+        assert (after == before).all() and not np.shares_memory(after, before)
+
+
+def waits_of_mistakes() -> dict[str, int]:
+    """How often the host waits in each of these operations."""
+    array = np.zeros(3)
+    with pretend() as waits:
+        on_device, on_cpu = torch.zeros(3, device=waits.device), torch.zeros(3)
+        mistakes = {
+            "a tensor of a list": lambda: torch.tensor([1.0, 2.0], device=waits.device),
+            "a tensor of a number": lambda: torch.tensor(1.0, device=waits.device),
+            "a number to the device": lambda: on_device[0].copy_(on_cpu[0]),
+            "a number from the device": lambda: on_cpu[0].copy_(on_device[0]),
+            "a vector to the device": lambda: on_device.copy_(on_cpu),
+            "a blocking copy": lambda: on_device.to("cpu"),
+            "memory that is not pinned": lambda: torch.from_numpy(array).to(waits.device, non_blocking=True),
+            "the accelerator": torch.accelerator.synchronize,
+            "a value": lambda: float(on_device.sum()),
+            "values": lambda: on_device[:1].tolist(),
+            "a condition": lambda: bool(on_device[0] > 0),
+            "a mask": lambda: on_device[on_device > 0],
+        }
+        found = {}
+        for name, mistake in mistakes.items():
+            waits.counts.clear()
+            with suppress(DynamicOutputShapeException):  # the shape of a masked tensor depends on values
+                mistake()
+            found[name] = waits.counts.total()
+    return found
+
+
+def test_the_counter_sees_every_wait(in_a_fork):
+    waits = in_a_fork(waits_of_mistakes)
+    assert len(waits) == 12 and set(waits.values()) == {1}, waits
 
 
 @pytest.mark.parametrize("name", ["adam", "muon and R-Drop"])
@@ -132,7 +235,7 @@ def test_the_device_skips_updates_that_are_not_finite_as_the_host_does(name, mon
 def test_figures_that_are_read_late_change_neither_the_weights_nor_the_log(train_toy, tmp_path, monkeypatch):
     def spoiled(self, *batch):
         loss, nll, tokens = plain(self, *batch)
-        return loss * (float("nan") if self.training and next(calls) in (4, 5, 21) else 1.0), nll, tokens
+        return loss * (float("nan") if self.training and next(calls) in (4, 5, 10, 23) else 1.0), nll, tokens
 
     plain, calls, logs = TrainingLoss.forward, count(), []
     monkeypatch.setattr(TrainingLoss, "forward", spoiled)
@@ -143,7 +246,7 @@ def test_figures_that_are_read_late_change_neither_the_weights_nor_the_log(train
         kept = {"loss", "ppl", "lr", "gradient_norm", "tokens", "padding", "text", "bleu", "reason"}
         logs.append([(e.kind, {k: v for k, v in vars(e).items() if k in kept}) for e in read_log(run)])
         logs.append(weights_hash(run))
-    assert logs[:2] == logs[2:]
+    assert logs[:2] == logs[2:] and steps_saved(run) == [11, 20, 24]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -177,7 +280,7 @@ def search_and_validate() -> dict[str, int]:
     """The number of hypotheses that a search on the accelerator finds, by model. Values are 0 at first, then 1."""
     found = {}
     with pretend() as waits:
-        device = torch.device("pretend", 0)
+        device = waits.device
         for name, model in MODELS.items():
             with device:
                 built = build_model(model, PIECES, PIECES).eval()

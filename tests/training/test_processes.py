@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
 
@@ -18,6 +20,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Start, Valid, read_log
+from nmt_cli.training.distributed import join
 from nmt_cli.training.session import keep_freed_memory, local_processes
 
 
@@ -91,6 +94,47 @@ def test_partial_torchrun_environment_means_one_process(train_toy, monkeypatch):
 def test_processes_by_width_and_batch(dim, tokens, accumulate, wanted, threads, processes):
     settings = Train(batch_tokens=tokens, accumulate=accumulate, processes=wanted)
     assert local_processes(Recipe(model=Transformer(dim=dim), train=settings), threads) == processes
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "index"),
+    [("cpu", "gloo", None), ("cuda", "cpu:gloo,cuda:nccl", 1), ("xpu", "cpu:gloo,xpu:xccl", 1)],
+)
+def test_a_process_of_torchrun_has_a_device_and_a_backend_for_each_kind_of_tensor(monkeypatch, device, backend, index):
+    used = {"index": None}
+    for name, value in {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: used.update(index=index))
+    monkeypatch.setattr(torch.distributed, "rendezvous", lambda *args, **options: iter([("store", 3, 4)]))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda name, **options: used.update(backend=name))
+    world = join(torch.device(device))
+    assert (world.rank, world.size, world.leader) == (3, 4, False)
+    assert used == {"backend": backend, "index": index}
+
+
+def test_the_clock_of_the_leader_decides(nmt, toy, tmp_path):
+    """The clock of the other process is far ahead. It stops after the same update, and uses the same learning rates."""
+    code = """
+import signal, torch.distributed
+from nmt_cli.training.budget import Budget
+from nmt_cli.training.step import Updater
+seconds, update = Budget.seconds, Updater.update
+def ahead(self):
+    return seconds(self) + 10**6 * (torch.distributed.is_initialized() and torch.distributed.get_rank())
+def noted(self, batches, tokens, rate):
+    with open(f"rates-{self.world.rank}", "a") as stream:
+        print(self.state.step, rate, file=stream)
+    if self.state.step == 5 and self.world.leader:
+        signal.raise_signal(signal.SIGTERM)
+    return update(self, batches, tokens, rate)
+Budget.seconds, Updater.update = ahead, noted
+"""
+    options = sets("train.steps=8", "train.minutes=1000", "train.schedule=linear", "train.patience=0")
+    for exit_code in (128 + signal.SIGTERM, 0):
+        result = nmt("train", toy, *options, *TWO_PROCESSES, env={"NMT_TEST_CODE": code})
+        assert result.code == exit_code, result.err
+    rates = [(tmp_path / f"rates-{rank}").read_text() for rank in (0, 1)]
+    assert rates[0] == rates[1] and len(rates[0].splitlines()) == 8
 
 
 DEATHS = [(3, "os.kill(os.getpid(), 9)", "it was killed"), (2, "raise TypeError('a mistake')", "TypeError: a mistake")]

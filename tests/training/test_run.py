@@ -72,6 +72,7 @@ def test_leftovers_of_killed_sessions_are_replaced(nmt, toy, tmp_path):
     for name in ("checkpoints/.step-20.tmp-123", "vocab"):
         (run / name).mkdir(parents=True)
     (run / "vocab/joint.model").write_bytes(b"another")
+    (run / "log.jsonl").touch()
     assert nmt("train", toy, *sets("train.steps=5")).code == 0
     assert not (run / "checkpoints/.step-20.tmp-123").exists()
     assert (run / "vocab/joint.model").read_bytes() == (run / "model/vocab/joint.model").read_bytes()
@@ -148,6 +149,33 @@ def test_a_second_training_in_the_same_run_is_refused(nmt, toy, tmp_path):
     with (tmp_path / "runs/toy/.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert_user_error(nmt("train", toy), "another nmt train is already running in")
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "with --force"])
+@pytest.mark.parametrize("name", ["recipe.toml", "vocab/source.model", "model/notes.txt"])
+def test_a_folder_that_is_no_run_is_not_replaced(nmt, toy, tmp_path, name, force):
+    """It may hold a recipe that somebody wrote, prepared data or an imported model."""
+    (file := tmp_path / "exp1" / name).parent.mkdir(parents=True)
+    file.write_text("mine")
+    result = nmt("train", toy, "--out", "exp1", *force)
+    assert_user_error(result, f"exp1 holds {name.partition('/')[0]} but no log.jsonl, so it is not a run of nmt train")
+    assert [path for path in (tmp_path / "exp1").rglob("*") if path.is_file()] == [file] and file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "with --force"])
+def test_a_run_that_was_killed_while_it_began_is_begun_again(nmt, toy, tmp_path, force):
+    code = """
+import os
+from nmt_cli.training import session
+session.copy_vocab_files = lambda *folders: os._exit(9)
+"""
+    options = sets("train.steps=2")
+    assert nmt("train", toy, *options, env={"NMT_TEST_CODE": code}).code == 9
+    run = RunFolder(tmp_path / "runs/toy")
+    assert run.recipe.exists() and not run.vocab.exists() and not run.checkpoints.exists()
+    result = nmt("train", run.path if not force else toy, *options, *force)
+    assert result.code == 0, result.err
+    assert steps_saved(run.path) == [2]
 
 
 def test_lines_longer_than_learned_positions_are_left_out(nmt, toy, tmp_path):

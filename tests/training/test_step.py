@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from contextlib import contextmanager, nullcontext
 from itertools import count
 
@@ -15,13 +16,16 @@ from nmt_cli.data.batches import BatchStream, ParallelData, Position
 from nmt_cli.errors import NmtError
 from nmt_cli.model.build import build_model
 from nmt_cli.model.device import Compute, _trial
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder
-from nmt_cli.store.log import Note
+from nmt_cli.store.log import End, Note, Valid
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.session import train
 from nmt_cli.training.step import Updater
+from nmt_cli.training.trainer import AlreadyFinished, Step
 from nmt_cli.training.validation import evaluating
 
 CPU = torch.device("cpu")
@@ -167,6 +171,33 @@ def test_non_finite_updates_are_skipped_and_counted(train_toy, spoil_loss, tmp_p
     assert "(2 so far)" in notes[-1]
     weights = load_file(RunFolder(result.run).checkpoint(12).weights)
     assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def test_training_neither_validates_nor_ends_after_a_skipped_update(train_toy, spoil_loss):
+    """The weights may have diverged. The next update whose loss is finite shows that they have not."""
+    spoil_loss(lambda call, model: math.nan if call in (10, 12, 13) else 1.0)
+    result, events = train_toy("train.steps=12")
+    assert [event.step for event in events if isinstance(event, Valid)] == [11, 14]
+    assert events[-1] == End(14, "12 steps", 0) and steps_saved(result.run) == [11, 14]
+    assert RunFolder(result.run).model.exists()
+    assert isinstance(train_toy("train.steps=12")[1][-1], AlreadyFinished)
+
+
+@pytest.mark.parametrize("diverges", [False, True], ids=["one update is skipped", "all updates are skipped"])
+def test_a_signal_after_a_skipped_update(toy, spoil_loss, tmp_path, diverges):
+    def stop_at_5(event) -> None:
+        if isinstance(event, Step) and event.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    spoil_loss(lambda call, model: math.nan if call == 5 or (diverges and call > 5) else 1.0)
+    recipe = load_recipe(toy, {"train.steps": 100})
+    if diverges:
+        with pytest.raises(NmtError, match="was not finite 10 times in a row, up to step 14"):
+            train(recipe, watch=stop_at_5)
+        assert steps_saved(tmp_path / "runs/toy") == []
+    else:
+        assert train(recipe, watch=stop_at_5).signal == signal.SIGTERM
+        assert steps_saved(tmp_path / "runs/toy") == [6]
 
 
 def test_many_non_finite_updates_in_a_row_stop_with_a_reason(train_toy, spoil_loss, tmp_path):
