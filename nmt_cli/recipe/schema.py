@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 MOST_BEAM = 10_000  # hypotheses of a sentence; memory grows with them
+MOST_POSITIONS = 100_000  # pieces of a sentence
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ Whole = Annotated[int, Range(low=0)]
 Width = Annotated[int, Range(low=2, high=65_536)]
 Inner = Annotated[int, Range(low=1, high=262_144)]
 Layers = Annotated[int, Range(low=1, high=1000)]
-Positions = Annotated[int, Range(low=2, high=100_000)]
+Positions = Annotated[int, Range(low=2, high=MOST_POSITIONS)]
 Beam = Annotated[int, Range(low=1, high=MOST_BEAM)]
 Amount = Annotated[float, Range(low=0)]
 Share = Annotated[float, Range(low=0, high=1, open_high=True)]
@@ -601,8 +602,12 @@ class Recipe:
         if self.translate.coverage_penalty and not self.model.attends:
             yield "translate.coverage_penalty", "needs a model with attention"
         positions, most = self.model.max_positions, self.data.clean.max_tokens
-        if 0 < positions <= most:
+        if 0 < positions <= most and not self.leaves_open("model.max_positions"):
             yield "model.max_positions", f"must be above data.clean.max_tokens = {most}, not {positions}"
+
+    def leaves_open(self, name: str) -> bool:
+        """Whether `nmt train` chooses this key, or takes it from the model of --from."""
+        return self.train.auto and name not in self.stated
 
     @property
     def run_folder(self) -> Path:

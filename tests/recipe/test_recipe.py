@@ -92,6 +92,7 @@ PROBLEMS = [
     ("train.out=5", "train.out: must be a path in quotes, not 5"),
     ("train.auto=false train.schedule=cosine", 'train.lr: must be set with schedule = "cosine"'),
     ("train.auto=false train.warmup=0", 'train.warmup: must be at least 1 with schedule = "inverse_sqrt"'),
+    ("model.max_positions=1024 data.clean.max_tokens=1500", "model.max_positions: must be above"),
     ("model.max_positions=100", "model.max_positions: must be above data.clean.max_tokens = 250"),
     ("model=5", "model: unknown key"),
     ("train.augment.typo=0.1", "train.augment.typo: unknown key; did you mean train.augment.typos?"),
@@ -139,6 +140,7 @@ FAMILY_PROBLEMS = [
     ("rnn", "vocab.joint=false", 'model.tie: "all" needs vocab.joint = true'),
     ("decoder", "model.encoder_layers=2", "model.encoder_layers: unknown key"),
     ("decoder", "model.heads=3", "model.heads: must divide dim = 256; 3 does not"),
+    ("decoder", "model.dim=250", "model.heads: must divide dim = 250; 4 does not"),
 ]
 
 
@@ -315,6 +317,18 @@ def test_a_written_recipe_reads_back(name, write):
     recipe = load_recipe(shipped_recipes()[name])
     path = write(f"{name}.toml", tables_toml(recipe_tables(recipe, absolute=True)))
     assert recipe_tables(load_recipe(path)) == recipe_tables(recipe, absolute=True)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"model.dim": 250}, {"data.clean.max_tokens": 1500}, {"model.family": "conv", "data.clean.max_tokens": 1500}],
+)
+def test_a_key_that_is_chosen_later_is_no_problem_before(overrides, write):
+    recipe = load_recipe(None, overrides)
+    again = load_recipe(write("r.toml", tables_toml(recipe_tables(recipe))))
+    assert (again.model, again.data.clean) == (recipe.model, recipe.data.clean)
+    with pytest.raises(NmtError, match=r"model\.(heads|max_positions): must"):
+        load_recipe(None, {**overrides, "train.auto": False})
 
 
 def test_a_recipe_whose_training_is_chosen_keeps_the_stated_keys(write):
