@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain, islice
 from multiprocessing.connection import wait
-from pathlib import Path
+from multiprocessing.context import SpawnContext
 from typing import TypeVar
 
 from nmt_cli.errors import NmtError
@@ -65,37 +64,50 @@ def set_up_worker() -> None:
 
 
 def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], processes: int) -> Iterator[Result]:
-    """Yield job(block) for each block, in order. Each process loads `job` once, so `job` may hold large tables."""
+    """Yield job(block) for each block, in order. `job` is pickled once per process, so it may hold large tables."""
     stream = iter(blocks)
     first = list(islice(stream, _FEWEST_BLOCKS))
     if processes < 2 or len(first) < _FEWEST_BLOCKS:
         yield from map(job, chain(first, stream))
         return
-    # spawn, not fork: a fork may copy a lock that another thread holds.
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="nmt-job-") as folder:
-        # multiprocessing writes the arguments of a worker into a pipe. If they did not fit, and the worker died before
-        # it read them, the write would never end. So the job is in a file.
-        path = Path(folder) / "job"
-        path.write_bytes(pickle.dumps(job))
-        pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(path,))
-        try:
-            waiting: deque[Future[Result]] = deque()
-            for block in chain(first, stream):
-                with sigint_blocked():
-                    waiting.append(pool.submit(_run, block))
-                if len(waiting) > 2 * processes:
-                    yield waiting.popleft().result()
-            while waiting:
+    context = _spawn_context()
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(job,))
+    try:
+        waiting: deque[Future[Result]] = deque()
+        for block in chain(first, stream):
+            with sigint_blocked():
+                waiting.append(pool.submit(_run, block))
+            if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()
-        except BrokenProcessPool:
-            hint = (
-                "it may have run out of memory: close other programs; in a Python script, call nmt below "
-                'if __name__ == "__main__", because worker processes import the script'
-            )
-            raise NmtError("a worker process died", hint) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise NmtError("a worker process died", "it may have run out of memory: close other programs") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@cache
+def _spawn_context() -> SpawnContext:
+    """The way to start worker processes. An error, if they cannot start.
+
+    spawn, not fork: a fork may copy a lock that another thread holds. A spawned process imports the script of its
+    parent. If the script starts workers while it is imported, the process ends at once, and the parent could wait
+    forever for room in the pipe to it. So one process is started first, which gets nothing through the pipe.
+    """
+    context = multiprocessing.get_context("spawn")
+    probe = context.Process(target=_nothing)
+    with sigint_blocked():
+        probe.start()
+    probe.join()
+    if probe.exitcode:
+        hint = 'call nmt below if __name__ == "__main__", because worker processes import the script'
+        raise NmtError("worker processes cannot start", hint)
+    return context
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextmanager
@@ -114,10 +126,10 @@ def sigint_blocked() -> Iterator[None]:
 _job: Callable | None = None
 
 
-def _start_worker(path: Path) -> None:
+def _start_worker(job: Callable) -> None:
     global _job
+    _job = job
     set_up_worker()
-    _job = pickle.loads(path.read_bytes())
 
 
 def _run(block: Block) -> Result:  # type: ignore[type-var]
