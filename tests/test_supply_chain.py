@@ -21,7 +21,9 @@ def test_importing_all_modules_opens_no_socket_and_loads_no_pickle(tmp_path):
     record = tmp_path / "events"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     subprocess.run([sys.executable, audit.__file__, record], env=environment, check=True)
-    assert audit.events(record) == []
+    # A torch with CUDA asks ldconfig where the libraries of the driver are.
+    events = [event for event in audit.events(record) if event[:2] != ["subprocess.Popen", "/sbin/ldconfig"]]
+    assert events == []
 
 
 def test_a_connection_and_a_pickle_would_be_recorded(tmp_path):
