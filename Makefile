@@ -25,6 +25,10 @@ demo: $(STAMP)  ## install, then run the whole job on the demo corpus: about two
 test: $(STAMP)  ## install, then run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+# The tests that `make test` leaves out. They run one after the other, as some start processes on all cores.
+test-slow: $(STAMP)  ## install, then run the tests that take long, and say why tests are skipped; OPTIONS=tests/cli runs a part
+	$(BIN)/python -m pytest -m torture -rs $(OPTIONS)
+
 torture: $(STAMP)  ## break nmt on purpose, for hours; OPTIONS="--share 0.01" is a sample, OPTIONS=--help says more
 	PYTHONPATH=tests $(BIN)/python -m torture $(OPTIONS)
 
@@ -65,4 +69,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help demo test torture lint audit docs learn bench bench-rivals clean
+.PHONY: help demo test test-slow torture lint audit docs learn bench bench-rivals clean

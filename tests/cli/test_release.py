@@ -1,13 +1,23 @@
-"""The wheel and the sdist install into an empty environment and run the demo there. This takes minutes."""
+"""The wheel and the sdist install into an empty environment and run the demo there: minutes, by `make test-slow`.
+
+The sdist has every file that README.md and the other documents link to.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.documents import DOCUMENTS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,3 +63,17 @@ def test_release_installs_and_runs_the_demo_in_an_empty_environment(kind, built,
     assert len(translated.splitlines()) == 500
     (tmp_path / "out.fr").write_text(translated, encoding="utf-8")
     assert "BLEU" in run(binary / "nmt", "score", "out.fr", "--ref", "demo/test.fr", folder=tmp_path)
+
+
+def test_the_sdist_has_all_files_that_the_documents_link_to():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = {*settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"], "README.md", "LICENSE"}
+    missing = set()
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        links = re.findall(r"\]\(([^)#\s]+)|(?:src|srcset)=\"([^\"]+)\"", text)
+        for link in (link or picture for link, picture in links):
+            path = (document.parent / link).resolve()
+            if not re.match(r"\w+:", link) and path.relative_to(ROOT.resolve()).parts[0] not in included:
+                missing.add(f"{document.name}: {link}")
+    assert not missing
