@@ -148,7 +148,7 @@ class Engine(Protocol):
         """The n best hypotheses of each request, best first. All requests ask for the same things."""
 
     def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
-        """Score given targets: one hypothesis for each pair."""
+        """Score given targets: one hypothesis for each pair, with attention if the options ask for it."""
 
 
 def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], options: SearchOptions) -> Hypothesis:
@@ -161,13 +161,18 @@ def scored_target(ids: Sequence[int], token_logprobs: Sequence[float], options: 
 def rescored(engine: Engine, request: Request, hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
     """The hypothesis with the log p of each piece and of EOS, and with a score that counts all but the given pieces."""
     (scored,) = engine.score([(request.source, hypothesis.ids)], options)
-    logprobs = (*([0.0] * request.given), *scored.token_logprobs[request.given :])
-    of_given = sum(scored.token_logprobs[: request.given])
+    scored = without_given(scored, request.given, options)
+    return replace(hypothesis, score=scored.score, logprob=scored.logprob, token_logprobs=scored.token_logprobs)
+
+
+def without_given(scored: Hypothesis, given: int, options: SearchOptions) -> Hypothesis:
+    """A scored target whose first `given` pieces have log p = 0. The length keeps counting them."""
+    of_given = sum(scored.token_logprobs[:given])
     return replace(
-        hypothesis,
-        score=scored.score - length_normalized(of_given, len(logprobs), options),
+        scored,
+        score=scored.score - length_normalized(of_given, len(scored.token_logprobs), options),
         logprob=scored.logprob - of_given,
-        token_logprobs=logprobs,
+        token_logprobs=(*([0.0] * given), *scored.token_logprobs[given:]),
     )
 
 
@@ -193,6 +198,8 @@ def coverage_penalty(attention: np.ndarray, source: int, beta: float) -> float:
 
 def joined_score(parts: Sequence[tuple[float, float, int]], options: SearchOptions) -> float:
     """The score of a text in parts (score, log p, length): log p, length and coverage penalty are sums."""
+    if len(parts) == 1:
+        return parts[0][0]
     logprob, length = sum(logprob for _, logprob, _ in parts), sum(length for _, _, length in parts)
     score = length_normalized(logprob, length, options) if length else 0.0
     if options.coverage_penalty:

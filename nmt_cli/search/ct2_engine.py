@@ -129,14 +129,13 @@ class CTranslate2Engine:
         return self._with_attention(requests, results) if requests[0].attention else results
 
     def _ranked(self, request: Request, found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
-        """The n best. A score of the search lacks the log p of a prefix, and of EOS if the limit ended the hypothesis."""
+        """The n best. The search's score lacks the log p of a prefix, and of EOS if the limit ended the hypothesis."""
         has_forced = request.given < len(request.prefix)
         found = [rescored(self, request, each, options) if has_forced or not each.finished else each for each in found]
         found = sorted(found, key=lambda hypothesis: -hypothesis.score)[: options.n_best]
-        if not request.tokens:
-            return found
-        # The search returns no log p of single tokens.
-        return [replace(each, token_logprobs=rescored(self, request, each, options).token_logprobs) for each in found]
+        if request.tokens:  # the search returns no log p of single tokens
+            found = [each if each.token_logprobs else rescored(self, request, each, options) for each in found]
+        return found
 
     def _add_coverage_of_prefixes(self, requests: Sequence[Request], results: list[list[Hypothesis]]) -> None:
         """The attention of the search has no rows for a forced prefix, so these lines need a second pass."""
@@ -179,7 +178,7 @@ class CTranslate2Engine:
         if limit == 1:  # only EOS fits. CTranslate2 refuses such a search
             return [[Hypothesis((), 0.0, 0.0, (), finished=False)] for _ in requests]
         # CTranslate2 divides by a power of the length only, so with gnmt all hypotheses are ranked again. At the end of
-        # the search up to beam - 1 are left out. The power 2/3 alpha, close to gnmt at ten pieces, finds the worst ones.
+        # the search up to beam - 1 are left out. The power 2/3 alpha, close to gnmt at ten pieces, finds the worst.
         is_gnmt = options.length_penalty == "gnmt"
         count = options.n_best if n_best and not is_gnmt else enough
         # Without a length penalty CTranslate2 stops as soon as the best hypothesis has ended, although an open one
@@ -220,7 +219,11 @@ class CTranslate2Engine:
         targets = [[self.target_pieces[index] for index in target] for _, target in pairs]
         outputs = self.translator.score_batch(sources, targets, max_input_length=0)
         ids = (target for _, target in pairs)
-        return [scored_target(target, output.log_probs, options) for target, output in zip(ids, outputs, strict=True)]
+        scored = [scored_target(target, output.log_probs, options) for target, output in zip(ids, outputs, strict=True)]
+        if not options.attention:
+            return scored
+        requests = [Request(tuple(source)) for source, _ in pairs]
+        return [hypothesis for (hypothesis,) in self._with_attention(requests, [[each] for each in scored])]
 
     def _source(self, ids: Sequence[int]) -> list[str]:
         return [*(self.source_pieces[index] for index in ids), self.source_pieces[EOS]]

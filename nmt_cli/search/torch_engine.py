@@ -82,8 +82,8 @@ def score(
     batch = make_batch([source for source, _ in pairs], [target for _, target in pairs])
     arrays = (batch.src, batch.tgt_in, batch.tgt_out)
     src, tgt_in, tgt_out = (torch.from_numpy(array).to(device) for array in arrays)
-    beta = options.coverage_penalty
-    decoded = [model.decode(tgt_in, model.encode(src), attention=beta > 0) for model in models]
+    beta, attends = options.coverage_penalty, options.attention or options.coverage_penalty > 0
+    decoded = [model.decode(tgt_in, model.encode(src), attention=attends) for model in models]
     logits = [forbid_pad_and_bos(model_logits.float()) for model_logits, _ in decoded]
     logps = [model_logits.log_softmax(2).gather(2, tgt_out[:, :, None]) for model_logits in logits]
     mean = (torch.stack(logps).logsumexp(0) - torch.tensor(float(len(logps))).log())[:, :, 0]
@@ -96,8 +96,9 @@ def score(
     if crosses:  # as in the search: the last layer, averaged over heads and models
         attention = torch.stack(crosses).mean(0).cpu().numpy()  # (B,T,S)
         for n, ((source, _), length) in enumerate(zip(pairs, lengths, strict=True)):
-            penalty = coverage_penalty(attention[n, :length], len(source), beta)
-            hypotheses[n] = replace(hypotheses[n], score=hypotheses[n].score + penalty)
+            score = hypotheses[n].score + (coverage_penalty(attention[n, :length], len(source), beta) if beta else 0.0)
+            shown = attention[n, :length] if options.attention else None
+            hypotheses[n] = replace(hypotheses[n], score=score, attention=shown)
     return hypotheses
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
-from nmt_cli.search.contract import Hypothesis, Pair, Request, joined_score, with_prefixes, without_prefixes
+from nmt_cli.search.contract import Hypothesis, joined_score, with_prefixes, without_given, without_prefixes
 from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFiles, ModelFolder, open_model
@@ -216,14 +216,17 @@ class WindowTranslator:
         targets = self.vocab.encode_target([target for parts in pairs for _, target in parts])
         limit = self.settings.longest_scored or math.inf
         scorable = [n for n in range(len(sources)) if max(len(sources[n]), len(targets[n])) < limit]
+        search = replace(self.settings.search, attention=self.settings.align)
         results = self._run(
             [(sources[n], targets[n]) for n in scorable],
             [(False, len(sources[n]) + len(targets[n]) + 2) for n in scorable],
-            lambda batches: self.workers.score(batches, self.settings.search),
+            lambda batches: self.workers.score(batches, search),
         )
-        scored = dict(zip(scorable, results, strict=True))
-        attended = self._attention([(sources[n], targets[n]) for n in scorable]) if self.settings.align else []
-        attention = dict(zip(scorable, attended, strict=False))
+        # The codes of languages that the vocabulary puts before every text are no part of the translation.
+        codes = len(self.vocab.source_prefix), len(self.vocab.target_prefix)
+        counted = (without_prefixes(without_given(each, codes[1], search), self.vocab) for each in results)
+        scored = dict(zip(scorable, counted, strict=True))
+        sources, targets = ([ids[code:] for ids in side] for side, code in zip((sources, targets), codes, strict=True))
         translations, first = [], 0
         for row, parts in zip(rows, pairs, strict=True):
             numbers = range(first, first := first + len(parts))
@@ -235,7 +238,7 @@ class WindowTranslator:
                 logprob = sum(hypothesis.logprob for hypothesis in found)
                 ids = [index for hypothesis in found for index in hypothesis.ids]
                 logprobs = found[0].token_logprobs if len(parts) == 1 else ()  # every part has an end mark
-                score = joined_score([(h.score, h.logprob, len(h.ids) + 1) for h in found], self.settings.search)
+                score = joined_score([(h.score, h.logprob, len(h.ids) + 1) for h in found], search)
                 figures = (score, logprob, length, tuple(self.vocab.target.id_to_piece(ids)), logprobs)
                 if any(self._is_omission(len(sources[n]), scored[n]) for n in numbers):
                     flags.append("omission")
@@ -243,19 +246,10 @@ class WindowTranslator:
                 flags.append("unscored")
             output = Output(one_line(row.given), *figures)
             if self.settings.align and len(found) == len(parts):
-                i, j = len(self.vocab.source_prefix), len(self.vocab.target_prefix)
-                given = [(sources[n][i:], targets[n][j:], attention[n][j:, i:]) for n in numbers]
+                given = [(sources[n], targets[n], cast(np.ndarray, scored[n].attention)) for n in numbers]
                 output = replace(output, alignment=tuple(self.lines.alignment(given)))
             translations.append(Translation(row.number, row.text, (output,), tuple(sorted(flags))))
         return translations
-
-    def _attention(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
-        """The attention of each pair. The whole target is the prefix of a search, so the search has no choice."""
-        search = replace(self.settings.search, beam=1, n_best=1, max_ratio=0.0, max_extra=0, min_length=0, forbidden=())
-        requests = [Request(tuple(source), tuple(target), len(target), attention=True) for source, target in pairs]
-        keys = [(True, len(source) + len(target) + 2) for source, target in pairs]
-        answers = self._run(requests, keys, lambda batches: self.workers.translate(batches, search))
-        return [cast(np.ndarray, hypotheses[0].attention) for hypotheses in answers]
 
     def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
         """Source and target, sentence by sentence if both have as many sentences."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
+import pytest
 from support.engines import Echo, Says
 from support.small_language import SENTENCES, TEST
 
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.ct2_engine import CTranslate2Engine
+from nmt_cli.search.torch_engine import TorchEngine
 from nmt_cli.search.workers import Workers
-from nmt_cli.text.vocab import UNK, learn, load_vocab, write_vocab
+from nmt_cli.text.vocab import BOS, EOS, PAD, UNK, Imported, learn, load_vocab, write_vocab
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.translator import WindowTranslator
@@ -28,6 +32,33 @@ def test_newline_written_in_bytes_stays_inside_its_line(trained, tmp_path):
     (found,) = translator.translate([Row(1, "the cat.")])
     assert found.text.startswith("la") and found.text.endswith("la")
     assert not any(unicodedata.category(character).startswith("C") for character in found.text)
+
+
+@pytest.mark.parametrize("name", ["torch", "ctranslate2"])
+@pytest.mark.parametrize("length_penalty", ["power", "gnmt"])
+def test_codes_of_languages_are_no_part_of_a_scored_translation(model, trained, name, length_penalty):
+    """An imported vocabulary puts codes before every source and target. The code of the target is forced, so its log p
+    does not count."""
+    pytest.importorskip("ctranslate2")
+    imported = Imported(PAD, UNK, EOS, BOS, trained.vocab.sizes, source_prefix=(30, 31), target_prefix=(25,))
+    vocab = replace(trained.vocab, imported=imported)
+    engine = (
+        TorchEngine([model], "cpu")
+        if name == "torch"
+        else CTranslate2Engine(model / "model/ctranslate2", trained.vocab, "float32", "cpu", 1)
+    )
+    search = SearchOptions(length_penalty=length_penalty, forbidden=(UNK,))
+    settings = Settings(search, 4000, 100, protect=False, align=True, tokens=True)
+    translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
+    found = translator.translate([Row(1, SENTENCES[0]), Row(2, f"{SENTENCES[0]} {SENTENCES[1]}")])
+    engine.translate = None  # the attention of given translations needs no search
+    scored = translator.score([Row(one.line, one.source, one.text) for one in found])
+    for one, two in zip(found, scored, strict=True):  # the search gives the probability of UNK to the other pieces
+        assert two.score == pytest.approx(one.score, abs=1e-2)
+        assert two.best.logprob == pytest.approx(one.best.logprob, abs=1e-2)
+        assert two.best.token_logprobs == pytest.approx(one.best.token_logprobs, abs=1e-2)
+        assert (two.best.tokens, two.best.length) == (one.best.tokens, one.best.length)
+        assert two.best.alignment == one.best.alignment
 
 
 def test_window_is_batched_by_length_and_keeps_the_order(trained):
