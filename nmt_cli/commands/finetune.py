@@ -41,7 +41,9 @@ def finetune(
             "--out", "-o", metavar="FOLDER", help="Folder of the new run. Default: runs/MODEL-TEXT, after both names."
         ),
     ] = None,
-    minutes: Annotated[float | None, Option(metavar="M", help="Stop after this many minutes.")] = None,
+    minutes: Annotated[
+        float | None, Option(metavar="M", help="Prepare and train for this many minutes. The comparison follows.")
+    ] = None,
     overrides: Overrides = None,
     force: Annotated[bool, Option("--force", help="Start again. The old run is renamed to RUN.old-1.")] = False,
 ) -> None:
@@ -111,6 +113,7 @@ def finetune(
         if valid is None:
             say(f"\nThere is no {name} validation text, so nothing can be compared on {name} text.")
             continue
+        say(f"\ntranslating the {name} validation text with both models ...")
         output().print(f"\nOn {name} text, {valid[0]}:", soft_wrap=True)
         for part in translation_scores({"before": model, "after": run}, *valid, recipe.data.target_lang):
             output().print(part)
