@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,11 @@ from typer import Argument, Option
 
 from nmt_cli.commands.options import Force
 from nmt_cli.errors import NmtError
+
+_OWN_FILES = re.compile(
+    r"about\.json|model\.(bin|safetensors)|((generation|tokenizer)_)?config\.json|(target_)?vocab\.json"
+    r"|(source|target)\.spm|(shared|source|target)_vocabulary\.(json|txt)"
+)
 
 
 def export(
@@ -46,9 +52,8 @@ def export(
     elif not find_spec("ctranslate2"):
         raise NmtError("CTranslate2 is not installed", "pip install ctranslate2")
     folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    is_export = "config.json" in names and not {"model.bin", "source.spm", "about.json"}.isdisjoint(names)
-    check_overwrite(folder, force, foreign=[] if is_export else names)
+    # The export inside a model may have lost its about.json, and those of older versions have none.
+    check_overwrite(folder, force, foreign_names(folder, _OWN_FILES, needs_record=out is not None))
 
     # torch is imported after the checks, so that a mistake is reported at once.
     from nmt_cli.export.ctranslate2 import to_ctranslate2
@@ -61,3 +66,10 @@ def export(
     else:
         to_ctranslate2(trained, folder, None if type == "float32" else type)
     say(f"written to {folder}")
+
+
+def foreign_names(folder: Path, own: re.Pattern[str], needs_record: bool = True) -> list[str]:
+    """The names in a folder that nmt did not write: all names, if the folder needs an about.json and has none."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    is_ours = "about.json" in names or not needs_record
+    return [name for name in names if not (is_ours and own.fullmatch(name))]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
+from nmt_cli.commands.export import foreign_names
 from nmt_cli.commands.options import Force
+
+_OWN_FILES = re.compile(r"about\.json|quality\.json|recipe\.toml|model\.safetensors|vocab|ctranslate2")
 
 
 def import_(
@@ -36,9 +40,7 @@ def import_(
     from nmt_cli.terminal.console import say
 
     target = out.resolve()  # replace the target of a link, not the link
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
-    is_model = {"about.json", "recipe.toml", "vocab"} <= set(names)
-    check_overwrite(target, force, foreign=[] if is_model else names)
+    check_overwrite(target, force, foreign_names(target, _OWN_FILES))
 
     from nmt_cli.importing.read import import_model
 

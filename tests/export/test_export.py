@@ -11,6 +11,7 @@ from support.checks import assert_user_error
 from support.small_language import SENTENCES, TEST
 from support.small_models import briefly_trained
 
+from nmt_cli.cli import app
 from nmt_cli.errors import NmtError
 from nmt_cli.export.hf import to_hf
 from nmt_cli.model.build import build_model
@@ -52,6 +53,40 @@ def test_force_replaces_only_what_nmt_wrote(nmt, model, tmp_path):
     assert not Path("/dev/null").is_file()
 
 
+HUB = ("README.md", "config.json", "pytorch_model.bin", "source.spm", "vocab.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "foreign"),
+    [
+        (HUB, "README.md, config.json, pytorch_model.bin and 2 more"),
+        ((*HUB, "about.json"), "README.md, pytorch_model.bin"),
+        (("config.json", "model.bin", "shared_vocabulary.json"), "config.json, model.bin, shared_vocabulary.json"),
+    ],
+)
+def test_force_keeps_models_of_other_programs(tmp_path, names, foreign):
+    (tmp_path / "out").mkdir()
+    for name in names:
+        (tmp_path / "out" / name).write_text(name)
+    with pytest.raises(NmtError) as refused:
+        app(["export", "nowhere", "--to", "hf", "--out", str(tmp_path / "out"), "--force"], standalone_mode=False)
+    assert refused.value.message.endswith(f"contains files that nmt did not write: {foreign}")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize(("name", "refused"), [("model.bin", False), ("notes.txt", True)])
+def test_export_inside_a_model_may_have_lost_its_record(tmp_path, name, refused):
+    """nmt verify advises --force then. Older versions wrote no record."""
+    (tmp_path / "model/vocab").mkdir(parents=True)
+    (tmp_path / "model/model.safetensors").touch()
+    (tmp_path / "model/ctranslate2").mkdir()
+    (tmp_path / "model/ctranslate2" / name).touch()
+    with pytest.raises(NmtError) as error:  # the model has no about.json
+        app(["export", str(tmp_path / "model"), "--to", "ctranslate2", "--force"], standalone_mode=False)
+    assert ("files that nmt did not write: notes.txt" in error.value.message) == refused
+    assert (tmp_path / "model/ctranslate2" / name).exists()
+
+
 def test_wrong_export_options_are_refused(nmt, model, tmp_path):
     assert_user_error(nmt("export", model, "--to", "ctranslate2"), "exists", "--force")
     assert_user_error(nmt("export", model, "--to", "hf"), "--to hf needs a folder", "--out")
@@ -64,8 +99,8 @@ def test_wrong_export_options_are_refused(nmt, model, tmp_path):
 def test_force_replaces_the_target_of_a_link(nmt, model, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    for _ in range(2):
-        assert nmt("export", model, "--to", "ctranslate2", "--out", "link", "--force").code == 0
+    for form in ("hf", "ctranslate2", "ctranslate2"):
+        assert nmt("export", model, "--to", form, "--out", "link", "--force").code == 0
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real/model.bin").exists()
 
 

@@ -175,4 +175,6 @@ def test_command_replaces_only_models(nmt, folder, tmp_path):
     assert_user_error(nmt("import", "hf", "--out", "nmt"), "nmt exists", "--force")
     assert nmt("import", "hf", "--out", "nmt", "--force").code == 0
     assert_user_error(nmt("import", "hf", "--out", "hf", "--force"), "contains files that nmt did not write")
+    (tmp_path / "nmt/README.md").write_text("mine")
+    assert_user_error(nmt("import", "hf", "--out", "nmt", "--force"), "files that nmt did not write: README.md")
     assert load_model(tmp_path / "nmt").about["imported"] == "Hugging Face marian"
