@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, BinaryIO
 
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
-from nmt_cli.files import read_json, read_small, write_record
+from nmt_cli.files import read_json, write_record
 from nmt_cli.importing.foreign import Foreign, Origin, Side, unsupported, write_vocabulary
 from nmt_cli.importing.pieces import read_segmenter
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
@@ -90,12 +89,12 @@ def _vocabulary(origin: Origin, side: str) -> list[str]:
     """The pieces in the order of their ids."""
     for name in (f"{side}_vocabulary", "shared_vocabulary"):
         if origin.has(f"{name}.json"):
-            pieces = json.loads(read_small(origin.file(f"{name}.json")))
+            pieces = origin.json_value(f"{name}.json")
             if isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces):
                 return pieces
             raise NmtError(f"{origin.path / name}.json is not a list of pieces", _COPY_AGAIN)
         if origin.has(f"{name}.txt"):
-            return read_small(origin.file(f"{name}.txt")).decode().removesuffix("\n").split("\n")
+            return origin.text(f"{name}.txt").removesuffix("\n").split("\n")
     raise NmtError(f"{origin.path} has no {side}_vocabulary.json and no shared_vocabulary.json", _COPY_AGAIN)
 
 

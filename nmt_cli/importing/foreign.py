@@ -25,6 +25,7 @@ from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import check_weights, save_model_files
 from nmt_cli.text.vocab import Imported, write_vocab
 
+_COPY_AGAIN = "copy the file again from its origin"
 _BY_ID = ("source_embedding.weight", "target_embedding.weight", "output.weight", "bias")  # tensors with a row for an id
 
 
@@ -81,14 +82,24 @@ class Origin:
         """The table in a JSON file. A file that is not needed may be missing."""
         if not needed and not self.has(name):
             return {}
+        value = self.json_value(name)
+        if not isinstance(value, dict):
+            raise NmtError(f"{self.path / name} is not a table", _COPY_AGAIN)
+        return value
+
+    def json_value(self, name: str) -> Any:
         path = self.file(name)
         try:
-            value = json.loads(read_small(path))
+            return json.loads(read_small(path))
         except (ValueError, RecursionError) as error:
-            raise NmtError(f"{path} is not JSON: {error}", "copy the file again from its origin") from None
-        if not isinstance(value, dict):
-            raise NmtError(f"{path} is not a table", "copy the file again from its origin")
-        return value
+            raise NmtError(f"{path} is not JSON: {error}", _COPY_AGAIN) from None
+
+    def text(self, name: str) -> str:
+        path = self.file(name)
+        try:
+            return read_small(path).decode()
+        except UnicodeDecodeError as error:
+            raise NmtError(f"{path} is not UTF-8 at byte {error.start}", _COPY_AGAIN) from None
 
 
 def unsupported(name: str, value: object) -> NmtError:

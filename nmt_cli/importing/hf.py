@@ -72,6 +72,7 @@ def read_hf(origin: Origin, source_lang: str | None, target_lang: str | None) ->
     tokenizer = read_tokenizer(origin, sizes, source_lang, target_lang)
     tensors = architecture.tensors(sizes)
     generation = {**config, **origin.json("generation_config.json", needed=False)}
+    penalty = generation.get("length_penalty")
     positions = _number(config, "max_position_embeddings")
     settings = {
         "data.source_lang": tokenizer.languages[0],
@@ -99,7 +100,7 @@ def read_hf(origin: Origin, source_lang: str | None, target_lang: str | None) ->
         "model.embedding_norm": kind == "mbart",
         "model.output_bias": "bias" in tensors,
         "translate.beam": generation.get("num_beams") or 1,
-        "translate.alpha": generation.get("length_penalty") or 1.0,
+        "translate.alpha": 1.0 if penalty is None else penalty,
     }
     pad, eos, start = (_id(config, name, min(sizes)) for name in ("pad", "eos", "decoder_start"))
     return Foreign(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def _sides(origin: Origin, decoder: dict[str, Any], tensors: dict[str, Tensor]) 
             pieces: dict[str, Any] = {piece.text: index for index, piece in enumerate(segmenter.pieces)}
         elif name.endswith((".yml", ".yaml")) and origin.has(f"{side}.spm"):
             segmenter, listed = read_segmenter(origin.file(f"{side}.spm")), origin.file(name)
-            pieces = parse_yaml(read_small(listed).decode())
+            pieces = parse_yaml(origin.text(name))
         else:
             problem = f"the vocabulary {name} of {origin.path} has no SentencePiece model, so it is not supported"
             raise NmtError(problem, f"add the file {side}.spm that the text was segmented with")
@@ -261,18 +262,25 @@ def parse_yaml(text: str) -> dict[str, Any]:
                 table[key] = []
             if (entry := line.strip()) != "[]":
                 table[key].append(_scalar(entry[2:]))
-        elif line and not line.startswith((" ", "#", "---")):
+        elif line and not line.startswith((" ", "#")) and line.rstrip() != "---":
             name, separator, value = line.rpartition(": ") if ": " in line else line.rpartition(":")
             if separator:
-                key = str(_scalar(name))
+                key = _unquoted(name)
                 table[key] = _scalar(value)
     return table
 
 
 def _scalar(text: str) -> Any:
     """A number, a truth value, a list or a text; quotes are removed."""
-    text = text.strip()
     try:
         return json.loads(text)
-    except ValueError:
-        return text[1:-1].replace("''", "'") if len(text) > 1 and text[0] == text[-1] == "'" else text
+    except (ValueError, RecursionError):
+        return _unquoted(text)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip(" \t\r")  # other spaces belong to a piece
+    if text.startswith('"'):
+        with suppress(ValueError):
+            return str(json.loads(text))
+    return text[1:-1].replace("''", "'") if len(text) > 1 and text[0] == text[-1] == "'" else text

@@ -21,6 +21,7 @@ from nmt_cli.data.shards import Shard
 from nmt_cli.demo import demo_corpus
 from nmt_cli.errors import NmtError
 from nmt_cli.importing.read import import_model
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.search.contract import Request, SearchOptions, with_prefixes, without_prefixes
 from nmt_cli.search.torch_engine import TorchEngine
 from nmt_cli.store.checkpoint import Trained, load_model
@@ -197,6 +198,16 @@ def test_marian_variants_compute_the_same_logits(tmp_path, changes):
     theirs = marian_folder(tmp_path / "hf", steps=2, **changes)
     import_model(tmp_path / "hf", tmp_path / "nmt")
     check_logits(load_model(tmp_path / "nmt"), theirs, TEXTS, TEXTS)
+
+
+def test_length_penalty_of_the_original_is_kept(tmp_path):
+    marian_folder(tmp_path / "hf", steps=0)
+    path = tmp_path / "hf/generation_config.json"
+    generation = json.loads(path.read_text())
+    for penalty, alpha in ((0.0, 0.0), (0.6, 0.6), (None, 1.0)):
+        path.write_text(json.dumps({**generation, "length_penalty": penalty}))
+        import_model(tmp_path / "hf", tmp_path / "nmt")
+        assert load_recipe(tmp_path / "nmt/recipe.toml").translate.alpha == alpha
 
 
 def test_marian_with_many_target_languages_needs_one(tmp_path):

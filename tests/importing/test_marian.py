@@ -221,11 +221,26 @@ def test_vocabulary_of_opus_is_read():
     """OPUS-MT lists its pieces as YAML."""
     text = '"</s>": 0\n"<unk>": 1\n",": 2\n"\\"": 3\n▁der: 4\n": ": 5\n'
     assert parse_yaml(text) == {"</s>": 0, "<unk>": 1, ",": 2, '"': 3, "▁der": 4, ": ": 5}
+    # A piece may look like a number, a truth value or a marker. Only a line that is the marker alone is one.
+    text = "---\ntrue: 3\n1.50: 4\n-0: 5\nNaN: 6\nnull: 7\n---: 8\n\"1\": 9\n'it''s': 10\n[]: 11\n\u2003: 12\n"
+    pieces = ["true", "1.50", "-0", "NaN", "null", "---", "1", "it's", "[]", "\u2003"]
+    assert parse_yaml(text) == {piece: index for index, piece in enumerate(pieces, 3)}
     assert parse_yaml("vocabs:\n  - a.spm\n  - b.spm\nnormalize: 1\nbeam-size: 6\n") == {
         "vocabs": ["a.spm", "b.spm"],
         "normalize": 1,
         "beam-size": 6,
     }
+
+
+def test_damaged_list_of_pieces_is_refused(tmp_path):
+    marian_folder(tmp_path / "marian")
+    for side in ("source", "target"):
+        shutil.copy(tmp_path / "marian/vocab.spm", tmp_path / f"marian/{side}.spm")
+    (tmp_path / "marian/decoder.yml").write_text("vocabs:\n  - v.yml\n  - v.yml\n")
+    (tmp_path / "marian/v.yml").write_bytes(b"</s>: 0\n\xff: 1\n")
+    with pytest.raises(NmtError, match=r"v\.yml is not UTF-8 at byte 8") as refused:
+        import_model(tmp_path / "marian", tmp_path / "nmt")
+    assert refused.value.hint and not (tmp_path / "nmt").exists()
 
 
 def bare_folder(tmp_path: Path) -> Path:
@@ -262,6 +277,23 @@ def test_bare_ctranslate2_folder_translates_and_does_nothing_else(nmt, tmp_path)
     (folder / "model.bin").write_bytes(b"x")
     assert_user_error(nmt("import", "ct2", "--out", "other"), "model.bin is not a model of CTranslate2")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("shared_vocabulary.json", b"[", "is not JSON"),
+        ("shared_vocabulary.json", b'{"a": 1}', "is not a list of pieces"),
+        ("shared_vocabulary.txt", b"a\n\xff\n", "is not UTF-8 at byte 2"),
+    ],
+)
+def test_bare_ctranslate2_folder_with_a_damaged_vocabulary_is_refused(tmp_path, name, content, problem):
+    folder = bare_folder(tmp_path)
+    (folder / "shared_vocabulary.json").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(NmtError, match=problem) as refused:
+        import_model(folder, tmp_path / "nmt")
+    assert refused.value.hint and not (tmp_path / "nmt").exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pymarian") is None, reason="pymarian is not installed here")
