@@ -133,7 +133,7 @@ def withheld(translation: Translation, at_least: float, copy: bool) -> Translati
         return translation
     text = one_line(translation.source) if copy else ""
     best = replace(translation.best, text=text, tokens=(), token_logprobs=(), alignment=())
-    return replace(translation, n_best=(best,), flags=tuple(sorted({*translation.flags, "withheld"})))
+    return replace(translation, n_best=(best,), flags=tuple(sorted({*translation.flags, "withheld"})), parts=())
 
 
 def _rounded(number: float | None) -> float | None:

@@ -11,7 +11,7 @@ from support.records import write_again
 from support.small_language import AND, ENGINES, SENTENCES, TEST, text_of
 
 from nmt_cli.search.quality import read_quality
-from nmt_cli.translate.results import Output, Translation, withheld
+from nmt_cli.translate.results import Output, Part, Translation, withheld
 
 NONSENSE = "Zebra quantum xylophone the the of of king."
 LINES = [*SENTENCES[:8], "", NONSENSE, "..."]
@@ -111,11 +111,14 @@ def test_all_lines_may_be_withheld_and_tsv_keeps_one_row_for_each(nmt, model):
 
 @pytest.mark.parametrize(("confidence", "kept"), [(0.8, True), (0.79, False), (None, True)])
 def test_confidence_at_the_limit_is_kept(confidence, kept):
-    translation = Translation(1, "a\tb", (Output("x", confidence=confidence), Output("y")), ("loop",))
+    translation = Translation(
+        1, "a\tb", (Output("x", confidence=confidence), Output("y")), ("loop",), (Part((0, 3), (0, 1)),)
+    )
     result = withheld(translation, 0.8, copy=True)
     assert (result == translation) == kept
     if not kept:
         assert (result.text, result.flags, len(result.n_best)) == ("a b", ("loop", "withheld"), 1)
+        assert result.parts == ()  # the places of parts in the withheld text
 
 
 def test_model_without_estimates_translates_as_before(nmt, model, old_model):
