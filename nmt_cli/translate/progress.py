@@ -22,9 +22,9 @@ from nmt_cli.translate.rows import count_lines
 
 _NAMED = 20  # warnings of a kind that name their lines; the others are counted
 _WARNINGS = {
-    "long": "line {line} is too long for the model: translated in {parts} parts",
+    "long": "line {line} is too long for the model: translated in parts",
     "loop": "line {line}: the model repeated itself; the repeats are cut",
-    "unscored": "line {line} has more pieces than this engine has positions: no score; --engine torch may have more",
+    "unscored": "line {line} has more pieces than the model has positions: no score",
     "respelled": "line {line}: read {words}",
     "omission": "line {line}: the translation may leave out a part of the line",
     "withheld": "line {line}: the confidence is below --at-least, so the translation is withheld",
@@ -66,8 +66,7 @@ class Report:
         for flag in translation.flags:
             if flag in _WARNINGS and self.flags[flag] <= _NAMED:
                 words = ", ".join(f'"{each.typed}" as "{each.read_as}"' for each in translation.respelled)
-                parts = len(translation.parts)
-                say("warning: " + _WARNINGS[flag].format(line=translation.line, parts=parts, words=words))
+                say("warning: " + _WARNINGS[flag].format(line=translation.line, words=words))
         self.show_bar()
 
     def show_bar(self) -> None:
@@ -109,6 +108,6 @@ def reporting(stream: IO[str], inputs: list[Path], sharded: bool) -> Iterator[Re
                 report.show_bar()
 
         # Lines are counted while the first ones are translated. A pipe can be read only once.
-        if inputs and all(path.is_file() for path in inputs) and not sharded:
+        if inputs and all(path != STDIN and path.is_file() for path in inputs) and not sharded:
             threading.Thread(target=count, daemon=True).start()
         yield report

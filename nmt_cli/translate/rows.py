@@ -9,7 +9,7 @@ from itertools import repeat
 from pathlib import Path
 
 from nmt_cli.errors import NmtError
-from nmt_cli.text.lines import STDIN, read_blocks, read_lines, split_tsv
+from nmt_cli.text.lines import STDIN, name_of, read_blocks, read_lines, split_tsv
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def read_rows(inputs: list[Path], given: Path | None, tsv: bool, shard: str | No
 
 def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) -> Iterator[list[Row]]:
     given_lines = read_lines(given) if given else repeat("")
-    hint = "the file must have one line for each line of the input"
+    name, hint = name_of(given or STDIN), "the file must have one line for each line of the input"
     number = 0
     for path in inputs:
         lines_before = number
@@ -43,7 +43,7 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) ->
                 number += 1
                 given_text = next(given_lines, None)
                 if given_text is None:
-                    raise NmtError(f"{given} has only {number - 1} lines, fewer than the input", hint)
+                    raise NmtError(f"{name} has only {number - 1} lines, fewer than the input", hint)
                 columns = split_tsv(line, path, number - lines_before) if tsv else (line, given_text)
                 if number in wanted:
                     rows.append(Row(number, *columns))
@@ -52,7 +52,7 @@ def _blocks(inputs: list[Path], given: Path | None, tsv: bool, wanted: range) ->
             if number + 1 >= wanted.stop:
                 return
     if given and next(given_lines, None) is not None:
-        raise NmtError(f"{given} has more lines than the input, which has {number}", hint)
+        raise NmtError(f"{name} has more lines than the input, which has {number}", hint)
 
 
 def _parse_shard(inputs: list[Path], shard: str) -> range:
@@ -60,7 +60,7 @@ def _parse_shard(inputs: list[Path], shard: str) -> range:
     index, slash, count = shard.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise NmtError(f"--shard {shard} is not of the form I/N with I from 1 to N", "for example --shard 1/4")
-    if not all(path.is_file() for path in inputs):
+    if not all(path != STDIN and path.is_file() for path in inputs):  # a file may have the name "-"
         raise NmtError("--shard needs a file, because a pipe must be read to its end to count its lines", "name a file")
     total = sum(map(count_lines, inputs))
     first, last = (total * part // int(count) for part in (int(index) - 1, int(index)))

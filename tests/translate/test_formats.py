@@ -100,6 +100,9 @@ def test_score_only_errors(nmt, model, write):
     assert_user_error(
         nmt("translate", model, "--score-only", "--target", short, stdin=two), "short.fr has only 1 lines"
     )
+    source = write("two.en", two)
+    result = nmt("translate", model, source, "--score-only", "--target", "-", stdin=b"un\n")
+    assert_user_error(result, "standard input has only 1 lines")
     assert_user_error(nmt("translate", model, "--score-only", stdin=two), "line 1: 1 column, but a TSV")
     assert_user_error(nmt("translate", model, "--target", short), "--score-only")
 
@@ -107,7 +110,7 @@ def test_score_only_errors(nmt, model, write):
 def test_pair_longer_than_the_positions_is_not_scored(nmt, model):
     pairs = ("the cat.\tle chat.\nthe cat.\t" + "le chat " * 1500 + "\n").encode()
     fast = nmt("translate", model, "--score-only", stdin=pairs)
-    assert fast.code == 0 and "warning: line 2 has more pieces than this engine has positions" in fast.err
+    assert fast.code == 0 and "warning: line 2 has more pieces than the model has positions: no score" in fast.err
     one, two = fast.text.split()
     assert float(one) < 0 and two == "nan"
     _, line = nmt("translate", model, "--score-only", "--format", "jsonl", stdin=pairs).text.splitlines()

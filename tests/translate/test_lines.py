@@ -138,6 +138,12 @@ def test_shards_together_are_the_whole(nmt, model, write):
     assert [line.split("\t")[0] for line in numbered] == ["6", "7", "8", "9", "10"]
 
 
+def test_shard_of_standard_input_is_refused_even_if_a_file_has_its_name(nmt, model, write):
+    write("-", "the cat.\n")
+    result = nmt("translate", model, "-", "--shard", "1/2", stdin=b"the cat.\n")
+    assert_user_error(result, "--shard needs a file")
+
+
 def test_several_files_are_one_input(nmt, model, write):
     one, two = write("1.en", text_of(SENTENCES[:3])), write("2.en", text_of(SENTENCES[3:5]))
     found = nmt("translate", model, one, two)

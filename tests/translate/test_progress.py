@@ -48,11 +48,12 @@ def test_pipe_is_not_asked_for_lines(nmt, model):
     assert nmt("translate", model, stdin=text_of(SENTENCES[:1])).err == ""
 
 
-@pytest.mark.parametrize(("files", "total"), [(True, "30/30"), (False, "30/?")])
+@pytest.mark.parametrize(("files", "total"), [(["x.en"], "30/30"), ([], "30/?"), (["-"], "30/?")])
 def test_progress_bar_is_shown_only_if_stderr_alone_is_a_terminal(forked, model, write, tmp_path, files, total):
     """If stdout is a terminal, too, a bar would stand between the lines. FORCE_COLOR does not turn a file into one."""
     source, out = write("x.en", text_of(SENTENCES[:30])), write("out", "")
-    command = ["translate", str(model), *([str(source)] if files else [])]
+    write("-", "")  # on the command line, - is standard input all the same
+    command = ["translate", str(model), *files]
 
     def shown(stdout: Path | None, environment: dict[str, str]) -> str:
         """What the terminal shows, which is stderr, and also stdout if `stdout` is None."""
