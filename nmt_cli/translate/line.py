@@ -110,7 +110,7 @@ class LineTranslator:
 
         @cache
         def is_word(index: int) -> bool:
-            return any(map(str.isalpha, vocab.target.id_to_piece(index)))
+            return not vocab.target.is_byte(index) and any(map(str.isalpha, vocab.target.id_to_piece(index)))
 
         # An imported vocabulary may have a word and lack one of its letters.
         self.is_word, self.by_words = is_word, vocab.type == "word" or vocab.imported is not None
@@ -129,6 +129,10 @@ class LineTranslator:
             raise NmtError(
                 f"the prefix of line {row.number} has characters that the model cannot write: {row.given}", hint
             )
+        pieces, positions = len(self.vocab.target_prefix) + len(prefix), self.settings.positions
+        if positions and pieces >= positions:
+            problem = f"the prefix of line {row.number} has {pieces} pieces; the model writes fewer than {positions}"
+            raise NmtError(problem, "shorten the prefix")
         parts = self._parts(row)
         too_long = sum(len(part.ids) for part in parts) > self.settings.longest_source
         prefixes = [prefix, *[()] * (len(parts) - 1)]
@@ -164,14 +168,15 @@ class LineTranslator:
         match = self.tags.match(row.text)
         tags, begin = (match[0], match.end()) if match and not is_blank(row.text[match.end() :]) else ("", 0)
 
+        form = self.vocab.normalization
+
         def count(text: str) -> int:
-            return self._count(tags + text)
+            return self._count(normalize(tags + text, form))
 
         # A prefix of several sentences belongs to several parts, so such a line is not split by sentence.
         by_sentence = self.settings.split and len(split_sentences(row.given, self.vocab.target_lang)) < 2
         limit, language = self.settings.longest_source, self.vocab.source_lang
         texts = split_line(row.text[begin:], language, limit, count, self._required, by_sentence)
-        form = self.vocab.normalization
         parts, number_of_tags = [], self._count_words(self._encode(normalize(tags, form)))
         words = number_of_tags  # of the line, up to here
         for text in texts:
@@ -195,7 +200,8 @@ class LineTranslator:
     ) -> tuple[list[Output], tuple[Part, ...]]:
         """The outputs of all parts of a line, joined: the best of each part, the second best of each part, ...
 
-        Also returns where each part is in the line and in the best output.
+        The best of each part come first, whatever their score: only these were checked for lost text. Also returns
+        where each part is in the line and in the best output.
         """
         spaces = [self._space(line[a.stop : b.start]) for a, b in pairwise(parts)]
         joined = []
@@ -220,8 +226,8 @@ class LineTranslator:
             # Every part has an end mark, so the log probabilities would not fit the pieces.
             figures = (score, logprob, length, tokens, (), tuple(alignment), _mean_confidence(outputs))
             joined.append((Output("".join(texts), *figures), tuple(spans)))
-        joined.sort(key=lambda pair: -pair[0].score)
-        return [output for output, _ in joined], joined[0][1]
+        best, *others = [output for output, _ in joined]
+        return [best, *sorted(others, key=lambda output: -output.score)], joined[0][1]
 
     def _space(self, between: str) -> str:
         """The space between two parts of a translation, from the space between the parts of the line."""
@@ -313,7 +319,7 @@ class LineTranslator:
             flags |= forced | {"restored"}
             for n, hypothesis in enumerate(hypotheses):
                 pieces = list(outputs[n].tokens)
-                attention = attention_of(hypothesis, len(ids))[: len(pieces)]
+                attention = attention_of(hypothesis, len(ids))[self._kept(hypothesis, ids, len(prefix))]
                 restored = put_back(pieces, attention, gaps, boundaries, self._decoder(pieces), len(prefix))
                 outputs[n] = replace(outputs[n], text=one_line(restored))
             if not self._lost(required, outputs[0].text):
@@ -408,26 +414,32 @@ class LineTranslator:
         """
         outputs, flags = [], set[str]()
         for rank, hypothesis in enumerate(hypotheses):
-            cut = cut_loops(hypothesis.ids[given:], source, self.is_word)
-            ids = list(hypothesis.ids if cut is None else (*hypothesis.ids[:given], *cut))
+            kept = self._kept(hypothesis, source, given)
+            ids = [hypothesis.ids[n] for n in kept]
+            is_cut = len(kept) < len(hypothesis.ids)
             pieces = self.vocab.target.id_to_piece(ids)
             alignment: tuple[tuple[int, int], ...] = ()
-            attention = hypothesis.attention if self.settings.align and cut is None else None
+            attention = hypothesis.attention if self.settings.align and not is_cut else None
             if attention is not None and ids and words is not None:
                 links = self.alignment([(source, ids, attention)])
                 alignment = tuple((words[word], target) for word, target in links)
             text, length = one_line(self.vocab.target.decode(ids)), len(hypothesis.ids) + 1
-            logprobs = hypothesis.token_logprobs if cut is None else ()
+            logprobs = () if is_cut else hypothesis.token_logprobs
             score, logprob = hypothesis.score, hypothesis.logprob
             figures = features(len(source), len(hypothesis.ids), logprob, hypothesis.coverage, given)
-            is_whole = cut is None and hypothesis.finished
+            is_whole = hypothesis.finished and not is_cut
             confidence = self._confidence(figures, is_whole)
             outputs.append(Output(text, score, logprob, length, tuple(pieces), logprobs, alignment, confidence))
             if not rank and not is_whole:
-                flags.add("unfinished" if cut is None else "loop")
+                flags.add("loop" if is_cut else "unfinished")
             elif not rank and self.settings.quality and self.settings.quality.is_omission(figures):
                 flags.add("omission")
         return outputs, flags
+
+    def _kept(self, hypothesis: Hypothesis, source: tuple[int, ...], given: int) -> list[int]:
+        """The places of the pieces that are no repeats of a loop. The `given` pieces of a prefix stay."""
+        kept = cut_loops(hypothesis.ids[given:], source, self.is_word)
+        return [*range(given), *(given + place for place in kept)]
 
     def alignment(self, parts: Sequence[tuple[Sequence[int], Sequence[int], np.ndarray]]) -> list[tuple[int, int]]:
         """(source word, target word) of a line. A part has the ids of both sides and the attention between them."""
@@ -475,26 +487,27 @@ def attention_of(hypothesis: Hypothesis, source: int) -> np.ndarray:
     return np.eye(source + 1)[positions]
 
 
-def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int], bool]) -> tuple[int, ...] | None:
-    """The ids without the repeats of loops; None if there is no loop.
+def cut_loops(ids: Sequence[int], source: Sequence[int], is_word: Callable[[int], bool]) -> list[int]:
+    """The places in `ids` without the repeats of loops; all places if there is no loop.
 
     A repetition is a loop only if it is longer than every repetition in the source.
     """
+    places = range(len(ids))
     if len(ids) - len(set(ids)) < WORD_REPEATS - 1:
-        return None
+        return [*places]
     loops = list(_find_loops(ids, WORD_REPEATS))
     if not loops:
-        return None
+        return [*places]
     most_in_source = max(((stop - start) // period for start, stop, period in _find_loops(source, 2)), default=1)
     kept: list[int] = []
     done = 0
     for start, stop, period in loops:
         times, contains_word = (stop - start) // period, any(map(is_word, ids[start : start + period]))
         if times >= max(WORD_REPEATS if contains_word else OTHER_REPEATS, most_in_source + 1):
-            kept += ids[done : start + most_in_source * period]
+            kept += places[done : start + most_in_source * period]
             # An incomplete last repeat belongs to the text after the loop, if there is any: n'elle n'elle n'a.
             done = start + times * period if stop < len(ids) else stop
-    return (*kept, *ids[done:]) if done else None
+    return [*kept, *places[done:]]
 
 
 def _find_loops(ids: Sequence[int], least: int) -> Iterator[tuple[int, int, int]]:

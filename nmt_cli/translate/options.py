@@ -58,7 +58,7 @@ class Settings:
     search: SearchOptions
     batch_tokens: int  # rows x longest source of a batch
     longest_source: int  # pieces; a longer line is split
-    longest_scored: int = 0  # pieces of a pair that can be scored, end marks included; 0: any number
+    positions: int = 0  # pieces of a text that the engine can read or write, the end mark included; 0: any number
     protect: bool = True
     align: bool = False
     tokens: bool = False

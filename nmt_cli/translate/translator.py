@@ -169,8 +169,9 @@ class Translator:
 def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[list[Row]]:
     """Blocks of rows. A list is one block. Each line of an iterator is a block, because the next line may come late."""
     texts = [lines] if isinstance(lines, str) else lines
-    givens = [given] if isinstance(given, str) else given
-    pairs: Iterable[tuple[str | None, str | None]] = zip_longest(texts, givens) if given else zip(texts, repeat(""))
+    pairs: Iterable[tuple[str | None, str | None]] = zip_longest(texts, [given] if isinstance(given, str) else given)
+    if isinstance(given, str) and not given:
+        pairs = zip(texts, repeat(""))
 
     def rows() -> Iterator[Row]:
         for number, (text, other) in enumerate(pairs, 1):
@@ -214,7 +215,7 @@ class WindowTranslator:
         pairs = [self._sentence_pairs(row) for row in rows]
         sources = self.vocab.encode_source([source for parts in pairs for source, _ in parts])
         targets = self.vocab.encode_target([target for parts in pairs for _, target in parts])
-        limit = self.settings.longest_scored or math.inf
+        limit = self.settings.positions or math.inf
         scorable = [n for n in range(len(sources)) if max(len(sources[n]), len(targets[n])) < limit]
         search = replace(self.settings.search, attention=self.settings.align)
         results = self._run(

@@ -31,6 +31,12 @@ def test_translation_begins_with_the_forced_prefix(nmt, model, write, engine):
     assert result.code == 1 and "has more lines than the input, which has 3" in result.err
 
 
+def test_prefix_longer_than_the_positions_names_its_line(nmt, model, write):
+    prefixes = write("p.fr", "\n" + "le chat " * 1500 + "\n")
+    result = nmt("translate", model, "--prefix-file", prefixes, stdin=text_of(SENTENCES[:2]))
+    assert_user_error(result, "the prefix of line 2 has 3000 pieces; the model writes fewer than ")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_repeats_in_a_forced_prefix_are_not_cut(nmt, model, write, engine):
     prefix = write("p.fr", "la la la la la la\n")

@@ -111,6 +111,8 @@ def test_scores_are_those_of_the_command(translator, nmt, model):
     assert [one.score for one in lazy] == pytest.approx([one.score for one in scored], abs=1e-4)
     with pytest.raises(NmtError, match="different lengths: one ends after line 3"):
         list(translator.score(iter(SENTENCES[:4]), TARGETS[:3]))
+    with pytest.raises(NmtError, match="different lengths: one ends after line 0"):
+        translator.score(SENTENCES[:2], [])
 
 
 def test_engine_starts_when_a_call_needs_it(model):
