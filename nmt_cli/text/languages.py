@@ -53,11 +53,6 @@ _WORDS = re.compile(_WORD)
 _PIECES = re.compile(f"({_WORD}|[{_MARKS}])(\\s*)")
 
 
-def language_code(language: str) -> str:
-    """The code without region and script: "de" for "de-AT", "zh" for "zh_Hans"."""
-    return language.replace("_", "-").split("-")[0].lower()
-
-
 # Codes of three letters and of two letters, in turn.
 _THREE_LETTERS = (
     "afr af amh am arb ar ara ar aze az azj az bel be bul bg ben bn bod bo bos bs cat ca ces cs cym cy dan da deu de "
@@ -71,10 +66,13 @@ _THREE_LETTERS = (
 _TWO_LETTERS = dict(zip(_THREE_LETTERS.split()[::2], _THREE_LETTERS.split()[1::2], strict=True))
 
 
-def two_letter_code(language: str) -> str:
-    """ "en" for "eng", "eng_Latn", "en_XX" or "en-US". A language without a code of two letters keeps its code."""
-    code = language_code(language)
+def language_code(language: str) -> str:
+    """The code without region and script, with two letters if there is such a code: "en" for "en-US" or "eng_Latn"."""
+    code = language.replace("_", "-").split("-")[0].lower()
     return _TWO_LETTERS.get(code, code)
+
+
+two_letter_code = language_code  # the name that the readers of other programs' models use
 
 
 def puts_spaces_between_sentences(language: str) -> bool:
@@ -82,7 +80,7 @@ def puts_spaces_between_sentences(language: str) -> bool:
 
 
 def scripts_of(language: str) -> frozenset[str] | None:
-    """The scripts of a language, by its code (de, de-AT, zh_Hans). None if the language is unknown."""
+    """The scripts of a language, by its code (de, de-AT, zho_Hans). None if the language is unknown."""
     code = language_code(language)
     return frozenset(script for script, codes in _LANGUAGES.items() if code in codes.split()) or None
 

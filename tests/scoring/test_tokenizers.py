@@ -15,7 +15,7 @@ from nmt_cli.text.languages import language_of
     ("language", "without_packages", "with_packages"),
     [
         *[(code, "13a", "13a") for code in ("de", "en", "fr", "", "pt-BR")],
-        *[(code, "zh", "zh") for code in ("zh", "zh-TW", "zh_Hans", "ZH")],
+        *[(code, "zh", "zh") for code in ("zh", "zh-TW", "zh_Hans", "ZH", "zho", "zho_Hans", "cmn")],
         ("ja", "char", "ja-mecab"),
         ("ko", "char", "ko-mecab"),
         ("th", "char", "char"),
@@ -30,6 +30,8 @@ def test_tokenizer_of_a_language_without_and_with_packages(language, without_pac
     [
         (None, None, ["x/ref.zh"], "zh"),
         (None, None, ["ref.zh-CN.gz"], "zh"),
+        (None, None, ["ref.zho_Hans"], "zh"),
+        (None, "jpn", [], "ja-mecab"),
         (None, None, ["ref.txt", "ref.ja"], "ja-mecab"),
         (None, None, ["ref.txt", "-"], "13a"),
         (None, "ko", ["ref.zh"], "ko-mecab"),

@@ -1,10 +1,29 @@
-"""The scripts of languages."""
+"""The codes and scripts of languages."""
 
 from __future__ import annotations
 
 import pytest
 
-from nmt_cli.text.languages import in_wrong_script, scripts_of
+from nmt_cli.text.languages import in_wrong_script, language_code, puts_spaces_between_sentences, scripts_of
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "has_spaces"),
+    [
+        ("de-AT", "de", True),
+        ("zh_Hans", "zh", False),
+        ("eng_Latn", "en", True),  # FLORES
+        ("zho_Hans", "zh", False),
+        ("cmn", "zh", False),
+        ("jpn", "ja", False),
+        ("tha_Thai", "th", False),
+        ("KOR", "ko", True),
+        ("fil", "fil", True),  # there is no code of two letters
+        ("", "", True),
+    ],
+)
+def test_code_of_a_language_has_two_letters_if_there_is_such_a_code(language, code, has_spaces):
+    assert (language_code(language), puts_spaces_between_sentences(language)) == (code, has_spaces)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +35,7 @@ from nmt_cli.text.languages import in_wrong_script, scripts_of
         ("ru", "Привет", False),
         ("ru-RU", "Hello", True),
         ("zh_Hans", "你好", False),
+        ("zho_Hans", "Hello", True),
         ("ja", "カタカナとひらがな漢字", False),
         ("ko", "안녕하세요", False),
         ("ar", "مرحبا", False),
