@@ -37,6 +37,7 @@ from record import DATA, ROOT, Record, spread
 from nmt_cli.text.lines import read_lines
 from rivals.ctranslate2 import CTranslate2
 from rivals.eole import Eole
+from rivals.fairseq import Fairseq
 from rivals.huggingface import HuggingFace
 from rivals.joeynmt import JoeyNmt
 from rivals.marian import Marian
@@ -44,7 +45,7 @@ from rivals.nmt import Nmt, NmtChooses
 from rivals.opennmt import OpenNmt
 from rivals.task import Rival, Task, Unavailable, plain, seconds_of
 
-ALL: tuple[type[Rival], ...] = (Nmt, NmtChooses, OpenNmt, Eole, JoeyNmt, HuggingFace, Marian, CTranslate2)
+ALL: tuple[type[Rival], ...] = (Nmt, NmtChooses, Fairseq, OpenNmt, Eole, JoeyNmt, HuggingFace, Marian, CTranslate2)
 SIZES = (1024, 4096)
 LINES = 1000  # of test_2016_flickr
 

@@ -1,4 +1,11 @@
-"""Marian 1.12, as the package pymarian: its Trainer and its Translator take the command lines of marian."""
+"""Marian 1.12, as the package pymarian: its Trainer and its Translator take the command lines of marian.
+
+Each thread of --cpu-threads is a device. Without --sync-sgd, the devices update the weights one by one, with gradients
+of older weights. With it, they share each batch: --mini-batch-words are source pieces of an update, not of a device.
+
+The layers are post-norm, as Marian and HF MarianMT have them by default; those of the other programs are pre-norm.
+Marian 1.12.42 does not translate a pre-norm model with the formula that it trains with (docs/import.md).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +17,10 @@ from rivals.task import LINES_OF_A_BATCH, SAVE_EVERY, Rival, rates, report_every
 
 FLAGS = (
     *("--type transformer", "--dim-emb 256", "--transformer-dim-ffn 1024", "--transformer-heads 4", "--enc-depth 3"),
-    *("--dec-depth 3", "--transformer-preprocess n", "--transformer-postprocess da", "--transformer-postprocess-top n"),
-    *("--transformer-dropout 0.1", "--label-smoothing 0.1", "--tied-embeddings-all", "--learn-rate 0.001"),
-    *("--lr-warmup 400", "--lr-decay-inv-sqrt 400", "--optimizer-params 0.9 0.98 1e-9", "--max-length 100"),
-    *("--mini-batch-fit=false", "--cost-type ce-mean-words", "--clip-norm 0", "--overwrite", "--workspace 2000"),
+    *("--dec-depth 3", "--transformer-postprocess dan", "--transformer-dropout 0.1", "--label-smoothing 0.1"),
+    *("--tied-embeddings-all", "--learn-rate 0.001", "--lr-warmup 400", "--lr-decay-inv-sqrt 400"),
+    *("--optimizer-params 0.9 0.98 1e-9", "--max-length 100", "--mini-batch-fit=false", "--cost-type ce-mean-words"),
+    *("--clip-norm 0", "--overwrite", "--workspace 2000", "--sync-sgd"),
 )
 TRANSLATE = """
 import sys, pymarian

@@ -2,7 +2,8 @@
 
 The task: Multi30k English-German as text in pieces of one joint vocabulary of 8,000, which nmt learns. The model has
 width 256, 4 heads, feed-forward width 1024, 3+3 layers, tied embeddings, dropout 0.1 and none on attention, label
-smoothing 0.1, in float32. Adam (0.9, 0.98), 400 updates of warm-up to a rate of 1e-3, then inverse square root.
+smoothing 0.1, in float32. Adam (0.9, 0.98), 400 updates of warm-up to a rate of 1e-3, then inverse square root. The
+layers are pre-norm, but post-norm in Marian and HF MarianMT.
 """
 
 from __future__ import annotations
