@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -146,3 +147,15 @@ def test_committed_results_are_complete_and_name_no_place_of_a_machine():
         assert found.keys() == FIELDS and found["figures"] and found["commit"], path.name
         assert path.name.startswith(found["benchmark"] + "."), path.name
         assert not re.search(r"(?<![\w.])/\w+/", text), path.name  # a path from the root
+
+
+def test_results_with_a_reservation_are_named_in_the_documents():
+    """A busy machine or uncommitted changes: the table of docs/results.md names these results, and no others."""
+    rows = re.findall(r"^\| `(\S+\.json)` \| (.*?) \|", (ROOT / "docs/results.md").read_text(encoding="utf-8"), re.M)
+    stated, wanted = {}, {}
+    for path in (ROOT / "benchmarks/results").glob("*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        reservations = ["busy"] * found["machine_was_busy"] + ["changed"] * found["commit"].endswith("+")
+        wanted[path.name] = ", ".join(reservations)
+        stated[path.name] = "".join(said for name, said in rows if fnmatch.fnmatch(path.name, name))
+    assert stated == wanted
