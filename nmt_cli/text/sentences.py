@@ -8,6 +8,7 @@ place, because a wrong cut hurts a translation more than a missing cut.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from nmt_cli.text.languages import language_code
 
@@ -16,12 +17,17 @@ _MARKER = re.compile(r"\s*[(\[]?(?:\d{1,3}|[^\W\d_])[.)\]]+\s*")
 # One letter and a point are an initial or the end of an abbreviation: "M. Dupont", "at 5 a.m. Eastern time".
 _INITIAL = re.compile(r"(?:^|[\s.(\[\"'’“„«])[^\W\d_]\.$")
 
+# The end of a sentence in text without spaces, where no mark or quote belongs to the sentence, too.
+_WIDE_END = re.compile(r"(?<=[。！？])(?![。！？…」』”’）】》\s])")
+_SLICE = 1000  # characters
+
 
 def split_sentences(text: str, language: str) -> list[str]:
     """The sentences of a text, each with the spaces behind it: joined, they are the text."""
     import sentencex
 
-    pieces: list[str] = sentencex.segment(language_code(language) or "en", text) if text else []
+    code = language_code(language) or "en"
+    pieces: list[str] = [piece for part in _slices(text) for piece in sentencex.segment(code, part)]
     has_capitals = text != text.lower()
     sentences: list[list[str]] = []
     for piece in pieces:
@@ -32,6 +38,16 @@ def split_sentences(text: str, language: str) -> list[str]:
         else:
             sentences.append([piece])
     return ["".join(pieces) for pieces in sentences]
+
+
+def _slices(text: str) -> Iterator[str]:
+    """The text in slices that end with a sentence. sentencex takes quadratic time for a slice without spaces."""
+    start = 0
+    while start + _SLICE < len(text) and (end := _WIDE_END.search(text, start + _SLICE)):
+        yield text[start : end.start()]
+        start = end.start()
+    if start < len(text):
+        yield text[start:]
 
 
 def has_several_sentences(text: str, language: str) -> bool:

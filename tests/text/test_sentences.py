@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,16 @@ CASES = [
 @pytest.mark.parametrize(("language", "marked"), CASES)
 def test_sentences_end_where_a_reader_sees_their_end(language, marked):
     assert split_sentences(marked.replace("|", ""), language) == marked.split("|")
+
+
+def test_sentencex_gets_slices_of_a_long_text_without_spaces(monkeypatch):
+    """It takes quadratic time for such a text. A slice ends with a sentence, and its quote."""
+    seen = []
+    segment = sentencex.segment
+    monkeypatch.setattr(sentencex, "segment", lambda language, text: [seen.append(text), *segment(language, text)][1:])
+    sentences = ["他说：「我叫王小明，今年二十岁。」", "你呢？！", "我很好！"]
+    assert split_sentences("".join(2000 * sentences), "zh") == 2000 * sentences
+    assert max(map(len, seen)) < 1100 and len(seen) > 20
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.sampled_from(["en", "de", "zh", "ar", "th", ""]))
