@@ -121,6 +121,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
             elif path.suffix in (".gz", ".xz"):
                 with gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else lzma.LZMAFile(file) as stream:
                     yield from iter(lambda: stream.read(BLOCK) if whole else stream.read1(BLOCK), b"")
+                    if isinstance(stream, gzip.GzipFile) and stream.mtime is None:  # gzip accepts a file without header
+                        raise EOFError
             else:
                 yield from iter(lambda: file.read(BLOCK), b"")
     except EOFError:
@@ -139,10 +141,12 @@ def _chunks(path: Path) -> Iterator[bytes]:
 def _zst_chunks(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    frame = None  # zstandard's own file reader accepts truncated files, so the end of each frame is checked here
+    start = zstandard.ZstdDecompressor().decompressobj
+    # zstandard's own file reader accepts truncated files, so the end of each frame is checked here.
+    frame: zstandard.ZstdDecompressionObj | None = start()
     for data in iter(lambda: file.read(BLOCK), b""):
         while data:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            frame = frame or start()
             try:
                 text = frame.decompress(data)
             except zstandard.ZstdError as error:

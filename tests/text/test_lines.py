@@ -78,12 +78,13 @@ def test_compressed_files_are_read(write, suffix):
     data = "".join(f"line {number} é\n" for number in range(50_000)).encode()
     compress = COMPRESSED[suffix]
     assert list(read_lines(write("x" + suffix, compress(data)))) == data.decode().split("\n")[:-1]
+    assert list(read_lines(write("empty" + suffix, compress(b"")))) == []
     parts = compress(data[:1001]) + compress(data[1001:])  # cat a.gz b.gz is a sound file
     assert len(list(read_lines(write("y" + suffix, parts)))) == 50_000
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
 def test_truncated_compressed_files_are_refused(write, suffix, share):
     data = COMPRESSED[suffix](bytes(range(32, 127)) * 2000 + b"\n")
     with pytest.raises(NmtError, match=r"cut off|not a valid"):
