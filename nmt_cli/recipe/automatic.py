@@ -24,33 +24,68 @@ MOST_PARAMETERS = 6  # largest number of parameters for each target token of the
 FEWEST_TOKENS = 0.7  # fewest target tokens that training must read in its time, for each parameter of the model
 MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
 DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # (most epochs, dropout); with more epochs the dropout is 0.3
+UPDATES_OF_LARGE_BATCHES = 1000  # a CPU trains with the larger batches if they give at least this many updates
 MOST_UPDATES_OF_WARMUP = 300
 FINE_TUNING = 0.2  # factor of the learning rate for a model that is trained already
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts about a training, apart from its model."""
+    """The facts about a training, apart from its model. A limit of 0 is no limit."""
 
     target_tokens: int  # in one pass over the training data
-    minutes: float  # the time given; 0: no limit
-    epochs: float  # the passes over the data that train.steps, epochs and tokens allow; 0: no limit
+    longer_tokens: int  # of the longer side of each pair, which fills the batches
+    minutes: float  # the time given
+    epochs: float  # the passes over the data that train.epochs and train.tokens allow
     on_cpu: bool
     is_trained: bool = False  # training starts from the weights of a model
+    steps: int = 0
+    flops: float = 0.0
+    batch_tokens: int = 0  # as the user states; 0: to be chosen
+    accumulate: int = 1  # batches of an update
+
+    @property
+    def has_limit(self) -> bool:
+        return bool(self.minutes or self.epochs or self.steps or self.flops)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that could be trained, and the speed of its training here."""
+    """A model that could be trained, and the cost of its training here."""
 
     dim: int
     parameters: int
     tokens_per_second: float  # target tokens
+    flops_per_epoch: float
 
     def epochs(self, facts: Facts) -> float:
         """The passes over the data that the limits allow."""
-        limits = [MOST_EPOCHS, facts.epochs, 60 * facts.minutes * self.tokens_per_second / facts.target_tokens]
+        return self._epochs(facts, self.batch_tokens(facts))
+
+    def batch_tokens(self, facts: Facts) -> int:
+        """The tokens of a batch. On a CPU the larger size counts if it gives enough updates."""
+        if facts.batch_tokens:
+            return facts.batch_tokens
+        if not facts.on_cpu:
+            return 16_384  # A GPU is idle with small batches.
+        small, large = 1024, 2048
+        updates = self._epochs(facts, large) * facts.target_tokens / (large * facts.accumulate)
+        return large if updates >= UPDATES_OF_LARGE_BATCHES else small
+
+    def _epochs(self, facts: Facts, batch_tokens: int) -> float:
+        limits = [
+            MOST_EPOCHS,
+            facts.epochs,
+            60 * facts.minutes * self.tokens_per_second / facts.target_tokens,
+            facts.flops / self.flops_per_epoch,
+            facts.steps / updates_per_epoch(facts.longer_tokens, batch_tokens, facts.accumulate),
+        ]
         return min(limit for limit in limits if limit)
+
+
+def updates_per_epoch(longer_tokens: int, batch_tokens: int, accumulate: int) -> float:
+    """The updates of one pass over the data. A batch has pairs of one pass, but the batches of an update may not."""
+    return max(1.0, longer_tokens / batch_tokens) / accumulate
 
 
 def vocab_size(characters: int, different: int) -> int:
@@ -68,7 +103,8 @@ def sizes_to_try(stated: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "dim" in stated:  # take the size of the nearest width, and as many of its heads as divide the width
         size = min(sizes, key=lambda size: abs(math.log(size["dim"] / stated["dim"])))
         sizes = [{**size, "heads": math.gcd(stated["dim"], size["heads"])}]
-    return [{**size, **{key: value for key, value in stated.items() if key in size}} for size in sizes]
+    sizes = [{**size, **{key: value for key, value in stated.items() if key in size}} for size in sizes]
+    return [size for size in sizes if size["dim"] % size["heads"] == 0]
 
 
 def suits(model: Candidate, facts: Facts) -> bool:
@@ -80,12 +116,8 @@ def suits(model: Candidate, facts: Facts) -> bool:
 
 def choose_training(facts: Facts, model: Candidate) -> dict[str, Any]:
     """The keys of a training, for the model that was chosen."""
-    epochs = model.epochs(facts)
-    tokens = epochs * facts.target_tokens
-    # At least 1,000 updates, if batches of 1,024 tokens allow that. A GPU is idle with small batches.
-    batch = 2 ** int(math.log2(min(2048, max(1024, tokens / 1000)))) if facts.on_cpu else 16_384
-    updates = max(1, round(tokens / batch))
-    has_limit = facts.minutes or facts.epochs
+    epochs, batch = model.epochs(facts), model.batch_tokens(facts)
+    updates = max(1, round(epochs * facts.target_tokens / (batch * facts.accumulate)))
     peak = (FINE_TUNING if facts.is_trained else 1) * 8e-3 * math.sqrt(128 / model.dim)
     return {
         "model.dropout": next((dropout for most, dropout in DROPOUT if epochs <= most), 0.3),
@@ -93,11 +125,11 @@ def choose_training(facts: Facts, model: Candidate) -> dict[str, Any]:
         "train.optimizer": "muon",
         "train.lr": float(f"{peak:.2g}"),
         "train.warmup": min(MOST_UPDATES_OF_WARMUP, max(10, updates // 10)),
-        "train.schedule": "linear" if has_limit else "inverse_sqrt",
+        "train.schedule": "linear" if facts.has_limit else "inverse_sqrt",
         "train.ema": round(min(0.999, max(0.9, 1 - 20 / updates)), 3),
         "train.steps": 0,
-        "train.epochs": 0.0 if has_limit and epochs < MOST_EPOCHS else float(MOST_EPOCHS),
-        "train.patience": 0 if has_limit else 8,
+        "train.epochs": 0.0 if facts.has_limit and epochs < MOST_EPOCHS else float(MOST_EPOCHS),
+        "train.patience": 0 if facts.has_limit else 8,
         "train.valid_every": 1_000_000,
         "train.valid_minutes": round(min(10.0, max(0.5, facts.minutes / 4)), 2) if facts.minutes else 5.0,
         "train.valid_lines": round(min(1000, max(100, 100 * facts.minutes))) if facts.minutes else 1000,

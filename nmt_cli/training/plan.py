@@ -6,7 +6,7 @@ recipe/automatic.py has the rules. This module gathers the facts for them, and t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,12 +20,14 @@ from nmt_cli.errors import NmtError
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
 from nmt_cli.parallel import cores
-from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to_try, suits
+from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to_try, suits, updates_per_epoch
 from nmt_cli.recipe.load import load_recipe
-from nmt_cli.recipe.schema import Model, Recipe, Train, Transformer
+from nmt_cli.recipe.schema import MOST_POSITIONS, Model, Recipe, Train, Transformer
+from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder, find_model
 from nmt_cli.terminal.plot import counted
 from nmt_cli.text.vocab import load_vocab
+from nmt_cli.training.budget import Budget
 from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.optimizer import make_optimizers
 
@@ -63,7 +65,7 @@ class _Corpus:
         return _Corpus(len(source), int(source.sum()), int(target.sum()), int(longer.sum()), sizes)
 
     def updates_per_epoch(self, recipe: Recipe) -> float:
-        return max(1.0, self.longer_tokens / (recipe.train.batch_tokens * recipe.train.accumulate))
+        return updates_per_epoch(self.longer_tokens, recipe.train.batch_tokens, recipe.train.accumulate)
 
 
 def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_from: Path | None = None) -> Plan:
@@ -71,27 +73,22 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     corpus = _Corpus.load(recipe)
     if not recipe.train.auto:
         speed = processes * _speed(recipe.model, recipe.train, corpus, device) if recipe.train.minutes else 0.0
-        updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, corpus, speed))
+        updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, recipe.train, corpus, speed))
         return Plan(recipe, lines, updates)
-    facts = Facts(
-        target_tokens=corpus.target_tokens,
-        minutes=recipe.train.minutes,
-        epochs=_stated_epochs(recipe, corpus),
-        on_cpu=device.type == "cpu",
-        is_trained=start_from is not None,
-    )
+    facts = _facts(recipe, corpus, device, start_from)
 
     # 1. The model: the largest that suits the data and the time.
     settings = recipe.train if "train.optimizer" in recipe.stated else replace(recipe.train, optimizer="muon")
     stated, candidate = _stated(recipe, "model"), None
     model = recipe.model
     if start_from:
-        model = replace(load_recipe(find_model(start_from).recipe, may_extend=False).model, **stated)
+        origin = load_recipe(find_model(start_from).recipe, may_extend=False).model
+        model = _changed(origin, stated, start_from, "leave them out: a model of --from keeps its architecture")
     sizes = sizes_to_try(stated) if isinstance(model, Transformer) and not start_from else [{}]
     for size in sizes:
         larger = replace(model, **size)
         speed = processes * _speed(larger, settings, corpus, device)
-        tried = _candidate(larger, corpus, speed)
+        tried = _candidate(larger, settings, corpus, speed)
         if candidate is not None and not suits(tried, facts):
             break
         model, candidate = larger, tried
@@ -99,6 +96,9 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
 
     # 2. Everything else.
     chosen = choose_training(facts, candidate)
+    if model.max_positions and not start_from:
+        longest = recipe.data.clean.max_tokens + 1  # with the end mark
+        chosen["model.max_positions"] = min(MOST_POSITIONS, max(model.max_positions, longest))
     tables: dict[str, dict[str, Any]] = {"model": {}, "train": {}}
     for name, value in chosen.items():
         table, _, key = name.partition(".")
@@ -107,8 +107,9 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     resolved = replace(
         recipe, model=replace(model, **tables["model"]), train=replace(recipe.train, **tables["train"], auto=False)
     )
-    for key, problem in resolved.train.problems():
-        raise NmtError(f"train.{key}: {problem}", "state this key as well, or leave out the others of [train]")
+    problems = ((f"train.{key}", problem) for key, problem in resolved.train.problems())
+    for name, problem in (*problems, *resolved.problems()):
+        raise NmtError(f"{name}: {problem}", "state this key as well, or leave out the keys that it must suit")
     updates, lines = _forecast(resolved, corpus, candidate)
     return Plan(resolved, [_choice(resolved, corpus, device), *lines], updates)
 
@@ -117,7 +118,8 @@ def as_begun(recipe: Recipe) -> Recipe:
     """The recipe with the choices that were made when its run began."""
     begun = load_recipe(RunFolder(recipe.run_folder).recipe)
     train = replace(begun.train, **{**_stated(recipe, "train"), "out": recipe.train.out, "auto": False})
-    return replace(recipe, model=replace(begun.model, **_stated(recipe, "model")), train=train)
+    hint = "leave them out to continue the run; --out NEW starts a new run in another folder"
+    return replace(recipe, model=_changed(begun.model, _stated(recipe, "model"), recipe.run_folder, hint), train=train)
 
 
 def _stated(recipe: Recipe, table: str) -> dict[str, Any]:
@@ -126,21 +128,50 @@ def _stated(recipe: Recipe, table: str) -> dict[str, Any]:
     return {name: getattr(getattr(recipe, table), name) for name in names}
 
 
-def _stated_epochs(recipe: Recipe, corpus: _Corpus) -> float:
-    """The passes over the data that the limits of the recipe allow, apart from minutes. 0: no limit."""
-    train, stated = recipe.train, recipe.stated
-    limits = [
-        train.epochs if "train.epochs" in stated else 0.0,
-        train.tokens / corpus.target_tokens if "train.tokens" in stated else 0.0,
-        train.steps / corpus.updates_per_epoch(recipe) if "train.steps" in stated else 0.0,
-    ]
-    return min((limit for limit in limits if limit), default=0.0)
+def _changed(model: Model, stated: dict[str, Any], origin: Path, hint: str) -> Model:
+    """The model of `origin` with the [model] keys that the user states."""
+    family = f'the model of {origin} has model.family = "{model.family}"'
+    if stated.get("family", model.family) != model.family:
+        raise NmtError(f'{family}, not "{stated["family"]}"', hint)
+    if unknown := sorted(stated.keys() - {item.name for item in fields(model)}):
+        raise NmtError(f"{family}, which has no key {', '.join(unknown)}", hint)
+    changed = replace(model, **stated)
+    for key, problem in changed.problems():
+        raise NmtError(f"the model of {origin} does not suit the stated keys: model.{key}: {problem}", hint)
+    return changed
 
 
-def _candidate(model: Model, corpus: _Corpus, speed: float) -> Candidate:
+def _facts(recipe: Recipe, corpus: _Corpus, device: torch.device, start_from: Path | None) -> Facts:
+    train, stated = recipe.train, _stated(recipe, "train")
+    limits = (stated.get("epochs", 0.0), train.tokens / corpus.target_tokens)
+    return Facts(
+        target_tokens=corpus.target_tokens,
+        longer_tokens=corpus.longer_tokens,
+        minutes=train.minutes,
+        epochs=min((limit for limit in limits if limit), default=0.0),
+        on_cpu=device.type == "cpu",
+        is_trained=start_from is not None,
+        steps=stated.get("steps", 0),
+        flops=train.flops,
+        batch_tokens=stated.get("batch_tokens", 0),
+        accumulate=train.accumulate,
+    )
+
+
+def _candidate(model: Model, settings: Train, corpus: _Corpus, speed: float) -> Candidate:
     with torch.device("meta"):  # the meta device allocates no memory
-        parameters = parameters_by_part(build_model(model, *corpus.vocab_sizes)).total()
-    return Candidate(model.dim, parameters, speed)
+        built = build_model(model, *corpus.vocab_sizes)
+
+    def flops(rewarded_tokens: int) -> float:
+        one_pass = State(
+            tokens=corpus.target_tokens, source_tokens=corpus.source_tokens, rewarded_tokens=rewarded_tokens
+        )
+        return Budget(settings, one_pass, built, began=0.0).flops()
+
+    # A share of the operations is spent before the rewards begin.
+    before = 1.0 if settings.reward == "none" else settings.reward_after
+    passes_per_flop = before / flops(0) + (1 - before) / flops(corpus.target_tokens)
+    return Candidate(model.dim, parameters_by_part(built).total(), speed, 1 / passes_per_flop)
 
 
 def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device) -> float:
@@ -206,6 +237,7 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
         ("minute", train.minutes): 60 * train.minutes * model.tokens_per_second / corpus.target_tokens,
         ("update", train.steps): train.steps / per_epoch,
         ("token", train.tokens): train.tokens / corpus.target_tokens,
+        ("FLOP", train.flops): train.flops / model.flops_per_epoch,
         ("epoch", train.epochs): train.epochs,
     }
     reached = {limit: epochs for limit, epochs in limits.items() if epochs}

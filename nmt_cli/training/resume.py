@@ -70,15 +70,21 @@ def share_of_paragraphs(recipe: Recipe) -> float | None:
 
 
 def as_prepared(recipe: Recipe) -> Recipe:
-    """The recipe with the [vocab] table of the prepared data. A [vocab] key that states something else is an error."""
+    """The recipe with the [vocab] table of the prepared data. A [vocab] key that states something else is an error.
+
+    The size 0 lets nmt prepare choose, so it states nothing.
+    """
     folder = recipe.prepared_folder
     if not (folder / "recipe.toml").is_file():
         return recipe
     prepared = load_recipe(folder / "recipe.toml").vocab
+    stated = {key: value for key, value in vars(recipe.vocab).items() if f"vocab.{key}" in recipe.stated}
+    if not recipe.vocab.size:
+        stated.pop("size", None)
     differences = [
         f"vocab.{key} = {getattr(prepared, key)!r}, not {value!r}"
-        for key, value in vars(recipe.vocab).items()
-        if f"vocab.{key}" in recipe.stated and prepared.reuse is None and getattr(prepared, key) != value
+        for key, value in stated.items()
+        if prepared.reuse is None and getattr(prepared, key) != value
     ]
     if differences:
         raise NmtError(

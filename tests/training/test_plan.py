@@ -12,7 +12,7 @@ from support.toy_runs import sets
 
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Augment
-from nmt_cli.store.log import Valid, read_log
+from nmt_cli.store.log import Train, Valid, read_log
 from nmt_cli.training.plan import Plan, make_plan
 
 NARROW = sets("model.dim=16", "train.precision=fp32", "train.valid_lines=5")
@@ -105,10 +105,40 @@ def test_the_plan_warns_when_the_limits_do_not_fit_the_data(toy, settings, warni
         (("train.epochs=1",), r"1 epoch of \d+ pairs: about [\d,]+ updates"),
         (("train.steps=40",), r"40 updates: about [\d.]+ epochs of \d+ pairs"),
         (("train.tokens=3000",), r"3,000 tokens: about [\d,]+ updates?, [\d.]+ epochs of \d+ pairs"),
+        (("train.flops=3e8",), r"3e\+08 FLOPs: about [\d,]+ updates?, [\d.]+ epochs of \d+ pairs"),
+        (("train.steps=40", "train.batch_tokens=100000"), r"40 updates: about 40 epochs of \d+ pairs"),
+        # Each batch is a pass over the data, and 4 batches are an update.
+        (("train.steps=40", "train.batch_tokens=100000", "train.accumulate=4"), r"40 updates: about 160 epochs of .*"),
     ],
 )
 def test_the_forecast_says_each_amount_once(toy, settings, forecast):
     assert re.fullmatch(forecast, plan(toy, "train.steps=0", *settings).lines[0])
+
+
+@pytest.mark.parametrize(
+    "settings", [(), ("train.consistency=rdrop",), ("train.reward=gleu", "train.reward_after=0.5")]
+)
+def test_a_limit_of_operations_gives_the_updates_of_the_forecast(toy, train_toy, settings):
+    settings = ("train.steps=0", "train.flops=6e8", "train.valid_every=1000", "train.log_every=1", *settings)
+    result, _ = train_toy(*settings)
+    last = [entry.step for entry in read_log(result.run) if isinstance(entry, Train)][-1]
+    assert plan(toy, *settings).updates == pytest.approx(last, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # The data have 2,280 tokens on each side. 150 epochs are 342,000 tokens: 21 updates of 16,384.
+        (("train.minutes=6000", "train.batch_tokens=16384"), {"warmup": 10, "ema": 0.9}),
+        (("train.minutes=6000", "train.batch_tokens=1024", "train.accumulate=16"), {"warmup": 10, "ema": 0.9}),
+        (("train.steps=300",), {"warmup": 30, "ema": 0.933, "batch_tokens": 1024}),
+        (("train.flops=1e7",), {"warmup": 10, "schedule": "linear", "patience": 0, "epochs": 0}),
+    ],
+)
+def test_the_choices_suit_the_stated_batches_and_limits(own, settings, expected):
+    planned = plan(own / "recipe.toml", *(setting for setting in FAST if "=" in setting), *settings)
+    assert {key: getattr(planned.recipe.train, key) for key in expected} == expected
+    assert ("train.flops=1e7" in settings) == any("warm-up" in line for line in planned.lines)
 
 
 def test_dry_run_prints_the_forecast_and_the_warnings(toy, nmt):
@@ -134,10 +164,70 @@ def test_dry_run_before_the_data_are_prepared_says_when_settings_are_chosen(prep
     assert b"nmt train chooses the model and the training" in nmt("prepare", *files).out
 
 
+def test_a_stated_size_of_0_is_the_size_that_prepare_has_chosen(own, prepared, nmt, write):
+    """The dry run of prepare writes this line."""
+    shown = nmt("prepare", "--source", prepared / "a.en", "--target", prepared / "a.de", "--out", own, "--dry-run").text
+    assert "size = 0\n" in shown
+    result = nmt("train", write("my.toml", shown), "--dry-run", *FAST)
+    assert result.code == 0, result.err
+    assert load_recipe(write("shown.toml", result.text)).vocab == load_recipe(own / "recipe.toml").vocab
+
+
 def test_another_vocabulary_than_that_of_the_data_is_an_error(own, nmt):
     for dry_run in ((), ("--dry-run",)):
         result = nmt("train", own, "--out", "run", *dry_run, *sets("vocab.size=80"))
         assert_user_error(result, "were prepared with vocab.size = ", "not 80")
+
+
+OTHER_MODELS = [
+    (("model.family=rnn", "model.cell=gru"), 'has model.family = "transformer", not "rnn"'),
+    (("model.dim=18",), "model.heads: must divide dim = 18; 4 does not"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), OTHER_MODELS)
+def test_a_run_cannot_go_on_with_another_model(own, nmt, tmp_path, settings, message):
+    train = ("train", own, "--out", "run", *FAST, *sets("train.steps=1"))
+    assert nmt(*train).code == 0
+    for more in ((), ("--dry-run",)):
+        assert_user_error(nmt(*train, *sets(*settings), *more), str(Path("run")), message, "--out NEW starts a new run")
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "message"),
+    [
+        *(("transformer", *row) for row in OTHER_MODELS),
+        ("rnn", ("model.attention_dropout=0.1",), 'model.family = "rnn", which has no key attention_dropout'),
+    ],
+)
+def test_a_model_of_from_keeps_its_architecture(own, nmt, family, settings, message):
+    small = (*NARROW, *(SHALLOW if family == "transformer" else ()), *sets(f"model.family={family}", "train.steps=1"))
+    assert nmt("train", own, "--out", "old", *small).code == 0
+    assert_user_error(nmt("train", own, "--from", "old", "--out", "new", *sets(*settings)), message, "leave them out")
+
+
+def test_models_of_sentences_longer_than_the_default(own, prepared, nmt, tmp_path):
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de")
+    assert nmt("prepare", *files, "--out", "long", *sets("data.clean.max_tokens=1500")).code == 0
+    train = sets("train.steps=1", "train.precision=fp32")
+    result = nmt("train", "long", "--out", "base", *FAST, *train)
+    assert result.code == 0, result.err
+    assert load_recipe(tmp_path / "base/recipe.toml").model.max_positions == 1501
+    result = nmt(
+        "finetune", "base", "--source", prepared / "v.en", "--target", prepared / "v.de", "--out", "new", *train
+    )
+    assert result.code == 0, result.err
+    assert load_recipe(tmp_path / "new/recipe.toml").model.max_positions == 1501
+    # A model of shorter sentences keeps its positions.
+    assert nmt("train", own, "--out", "short", *FAST, *train).code == 0
+    result = nmt("train", "long", "--from", "short", "--out", "tuned")
+    assert_user_error(result, "model.max_positions: must be above data.clean.max_tokens = 1500, not 1024")
+
+
+@pytest.mark.parametrize(("setting", "heads"), [("model.dim=18", 2), ("model.dim=50", 2)])
+def test_the_heads_suit_the_stated_width(own, setting, heads):
+    planned = plan(own / "recipe.toml", setting, "model.encoder_layers=1", "model.decoder_layers=1")
+    assert planned.recipe.model.heads == heads
 
 
 def test_stated_keys_that_do_not_fit_the_choices_are_an_error(own, nmt):
