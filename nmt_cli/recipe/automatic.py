@@ -22,11 +22,13 @@ SIZES = (
 )
 MOST_PARAMETERS = 6  # largest number of parameters for each target token of the training data
 FEWEST_TOKENS = 0.7  # fewest target tokens that training must read in its time, for each parameter of the model
+LONGEST = 24 * 60  # minutes in which a model must read these tokens if the user states no limit
 MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
 DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # (most epochs, dropout); with more epochs the dropout is 0.3
 UPDATES_OF_LARGE_BATCHES = 1000  # a CPU trains with the larger batches if they give at least this many updates
 MOST_UPDATES_OF_WARMUP = 300
 FINE_TUNING = 0.2  # factor of the learning rate for a model that is trained already
+ADAM = 0.25  # factor of the learning rate for the optimizer adam
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Facts:
     flops: float = 0.0
     batch_tokens: int = 0  # as the user states; 0: to be chosen
     accumulate: int = 1  # batches of an update
+    optimizer: str = "muon"
 
     @property
     def has_limit(self) -> bool:
@@ -110,15 +113,18 @@ def sizes_to_try(stated: Mapping[str, Any]) -> list[dict[str, Any]]:
 def suits(model: Candidate, facts: Facts) -> bool:
     """Whether there are enough data for this model, and enough time to train it."""
     enough_data = model.parameters <= MOST_PARAMETERS * facts.target_tokens
-    enough_time = model.epochs(facts) * facts.target_tokens >= FEWEST_TOKENS * model.parameters
-    return enough_data and enough_time
+    tokens = model.epochs(facts) * facts.target_tokens
+    if not facts.has_limit:
+        tokens = min(tokens, 60 * LONGEST * model.tokens_per_second)
+    return enough_data and tokens >= FEWEST_TOKENS * model.parameters
 
 
 def choose_training(facts: Facts, model: Candidate) -> dict[str, Any]:
     """The keys of a training, for the model that was chosen."""
     epochs, batch = model.epochs(facts), model.batch_tokens(facts)
     updates = max(1, round(epochs * facts.target_tokens / (batch * facts.accumulate)))
-    peak = (FINE_TUNING if facts.is_trained else 1) * 8e-3 * math.sqrt(128 / model.dim)
+    peak = 8e-3 * math.sqrt(128 / model.dim)
+    peak *= (FINE_TUNING if facts.is_trained else 1) * (ADAM if facts.optimizer == "adam" else 1)
     return {
         "model.dropout": next((dropout for most, dropout in DROPOUT if epochs <= most), 0.3),
         "train.batch_tokens": batch,

@@ -25,6 +25,8 @@ from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import MOST_POSITIONS, Model, Recipe, Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder, find_model
+from nmt_cli.store.log import Train as TrainEntry
+from nmt_cli.store.log import read_log
 from nmt_cli.terminal.plot import counted
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.budget import Budget
@@ -114,6 +116,17 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     return Plan(resolved, [_choice(resolved, corpus, device), *lines], updates)
 
 
+def forecast_of_rest(recipe: Recipe) -> list[str]:
+    """A sentence about the updates that train.minutes still allow a run that continues."""
+    done = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, TrainEntry)]
+    left = recipe.train.minutes - done[-1].minutes if done else 0.0
+    if left <= 0:
+        return []
+    last, share = done[-1], left / done[-1].minutes
+    updates, epochs = counted(round(share * last.step), "update"), counted(round(share * last.epoch, 1), "epoch")
+    return [f"{counted(round(left, 1), 'minute')} are left: about {updates}, {epochs}, at the speed so far"]
+
+
 def as_begun(recipe: Recipe) -> Recipe:
     """The recipe with the choices that were made when its run began."""
     begun = load_recipe(RunFolder(recipe.run_folder).recipe)
@@ -155,6 +168,7 @@ def _facts(recipe: Recipe, corpus: _Corpus, device: torch.device, start_from: Pa
         flops=train.flops,
         batch_tokens=stated.get("batch_tokens", 0),
         accumulate=train.accumulate,
+        optimizer=stated.get("optimizer", "muon"),
     )
 
 
@@ -250,8 +264,13 @@ def _forecast(recipe: Recipe, corpus: _Corpus, model: Candidate) -> tuple[int, l
         "epoch": counted(round(epochs, 1 if epochs >= 1 else 2), "epoch") + f" of {corpus.pairs:,} pairs",
     }
     limit = amounts.pop(noun, counted(number, noun))
+    patience = ""
+    if noun == "epoch" and model.tokens_per_second:
+        minutes = epochs * corpus.target_tokens / model.tokens_per_second / 60
+        amounts["time"] = counted(round(minutes), "minute") if minutes < 90 else counted(round(minutes / 60), "hour")
+        patience = f"; fewer after {counted(train.patience, 'validation')} without progress" * (train.patience > 0)
     speed = f", at {model.tokens_per_second:,.0f} target tokens/s" if model.tokens_per_second else ""
-    lines = [f"{limit}: about {', '.join(amounts.values())}{speed}"]
+    lines = [f"{limit}: about {', '.join(amounts.values())}{speed}{patience}"]
     if noun == "minute" and number < SMALLEST_MINUTES:
         lines.append(
             f"warning: the start, one validation and the export may take longer than {limit}; give at least "

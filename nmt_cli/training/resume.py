@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli.errors import NmtError, raise_if_denied
 from nmt_cli.files import check_files, read_record
-from nmt_cli.recipe.load import load_recipe, settings_of
+from nmt_cli.recipe.load import load_recipe, settings_of, shipped_recipes
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.checkpoint import State, damage_of, without_paths
 from nmt_cli.store.folders import CheckpointFolder, RunFolder, find_model
@@ -27,9 +27,10 @@ def read_meta(recipe: Recipe) -> dict[str, Any]:
     meta = recipe.prepared_folder / "meta.json"
     raise_if_denied(meta)
     if not meta.is_file():
+        first = f"run nmt prepare {recipe.name if recipe.name in shipped_recipes() else 'with the same recipe'} first"
         raise NmtError(
             f"there are no prepared data in {recipe.prepared_folder}",
-            "run nmt prepare with the same recipe first, or set data.prepared to the folder of the data",
+            f"{first}, or set data.prepared to the folder of the data",
         )
     return read_record(meta, "the prepared data's")
 

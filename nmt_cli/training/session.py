@@ -27,7 +27,7 @@ from nmt_cli.store.folders import CheckpointFolder, RunFolder
 from nmt_cli.store.log import LogWriter, Valid, best_validation, read_log
 from nmt_cli.text.vocab import copy_vocab_files
 from nmt_cli.training import distributed
-from nmt_cli.training.plan import Plan, as_begun, make_plan
+from nmt_cli.training.plan import Plan, as_begun, forecast_of_rest, make_plan
 from nmt_cli.training.resume import (
     as_prepared,
     check_origin,
@@ -128,7 +128,7 @@ def plan_session(
     recipe = as_prepared(recipe)
     is_forced = force and not _was_forced(world)
     if RunFolder(recipe.run_folder).saved_checkpoints() and not is_forced:
-        return Plan(as_begun(recipe) if recipe.train.auto else recipe, [])
+        return Plan(as_begun(recipe) if recipe.train.auto else recipe, forecast_of_rest(recipe))
     keep_freed_memory()
     return make_plan(recipe, device, world.size, start_from)
 

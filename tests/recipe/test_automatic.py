@@ -53,6 +53,8 @@ def test_stated_keys_of_the_model_stay(stated, tried):
         (7_500_000, 1_500_000, 10, 2500, False),  # 1,500,000 tokens in 10 minutes are 0.2 per parameter
         (7_500_000, 1_500_000, 60, 2500, True),
         (7_500_000, 1_500_000, 0, 2500, True),  # no limit: 150 epochs
+        (66_000_000, 12_000_000, 0, 600, True),  # no limit: 51,840,000 tokens in a day
+        (66_000_000, 12_000_000, 0, 500, False),  # 43,200,000 tokens in a day are 0.65 per parameter
     ],
 )
 def test_a_model_suits_enough_data_and_enough_time(parameters, tokens, minutes, speed, answer):
@@ -127,6 +129,11 @@ def test_the_longer_side_fills_the_batches_of_stated_steps():
 def test_stated_steps_on_a_gpu_are_updates_of_large_batches():
     facts = Facts(TOKENS, TOKENS, 0, 0, on_cpu=False, steps=100)
     assert Candidate(128, 500_000, 1000, FLOPS).epochs(facts) == pytest.approx(16.384)
+
+
+def test_adam_gets_a_quarter_of_the_rate():
+    model, facts = Candidate(128, 1_000_000, 5000, FLOPS), Facts(TOKENS, TOKENS, 10, 0, on_cpu=True, optimizer="adam")
+    assert choose_training(facts, model)["train.lr"] == 2e-3  # 0.008 / 4
 
 
 def test_the_rate_falls_with_the_width_and_for_a_trained_model():

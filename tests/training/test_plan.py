@@ -52,6 +52,10 @@ def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
     train = ("train", own, "--out", "run", *FAST, *sets("train.epochs=0", "train.augment.typos=0.1"))
     assert nmt(*train, "--minutes", "0.01").code == 0
     before = load_recipe(tmp_path / "run/recipe.toml")
+    begun = [entry for entry in read_log(tmp_path / "run") if isinstance(entry, Train)][-1]
+    left, share = 60 - begun.minutes, 60 / begun.minutes - 1
+    rest = f"{round(left, 1):g} minutes are left: about {round(share * begun.step):,} updates, "
+    assert f"# {rest}{round(share * begun.epoch, 1):g} epochs" in nmt(*train, "--minutes", "60", "--dry-run").text
     result = nmt(*train, "--minutes", "0.03")
     assert result.code == 0 and "continuing" in result.err, result.err
     after = load_recipe(tmp_path / "run/recipe.toml")
@@ -113,6 +117,14 @@ def test_the_plan_warns_when_the_limits_do_not_fit_the_data(toy, settings, warni
 )
 def test_the_forecast_says_each_amount_once(toy, settings, forecast):
     assert re.fullmatch(forecast, plan(toy, "train.steps=0", *settings).lines[0])
+
+
+def test_the_forecast_without_a_limit_says_the_time_and_what_ends_the_training_earlier(own, monkeypatch):
+    """380 pairs of about 9 target tokens are read in less than a second a pass at 5,000 tokens/s."""
+    monkeypatch.setattr("nmt_cli.training.plan._speed", lambda *args: 5000.0)
+    forecast = r"150 epochs of 380 pairs: about [\d,]+ updates, \d minutes?, at 5,000 target tokens/s"
+    lines = plan(own / "recipe.toml").lines
+    assert re.fullmatch(forecast + "; fewer after 8 validations without progress", lines[1]), lines
 
 
 @pytest.mark.parametrize(
