@@ -96,6 +96,7 @@ def _spawn_context() -> SpawnContext:
     forever for room in the pipe to it. So one process is started first, which gets nothing through the pipe.
     """
     context = multiprocessing.get_context("spawn")
+    context.Lock()  # starts the resource tracker of multiprocessing, whose start unblocks SIGINT
     probe = context.Process(target=_nothing)
     with sigint_blocked():
         probe.start()

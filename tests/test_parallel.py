@@ -77,7 +77,14 @@ def test_workers_end_when_the_parent_is_killed():
 
 
 def ignores_sigint(process_id: str) -> bool:
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process_id}/status").read_text().splitlines())
+    """Whether SIGINT does nothing to a process. A process that has ended ignores it, too."""
+    try:
+        text = Path(f"/proc/{process_id}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    status = dict(line.split(":\t", 1) for line in text.splitlines())
+    if status["State"].startswith("Z"):
+        return True
     bit = 1 << (signal.SIGINT - 1)
     return bool((int(status["SigBlk"], 16) | int(status["SigIgn"], 16)) & bit)
 
