@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,16 @@ def check_overwrite(
         raise NmtError(f"{path} contains files that nmt did not write: {listed}", hint)
     if not force and (path.is_file() or any(path.iterdir())):
         raise NmtError(f"{path} exists{note}", f"--force replaces it; or choose another with {option}")
+
+
+def foreign_names(folder: Path, own: re.Pattern[str], record: str | None) -> list[str]:
+    """The names in a folder that nmt did not write: those that `own` does not match.
+
+    `record` is a file that proves that nmt wrote the folder. Without it, all names count.
+    """
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    is_ours = record is None or record in names
+    return [name for name in names if not (is_ours and own.fullmatch(name))]
 
 
 @contextmanager

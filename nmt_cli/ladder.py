@@ -31,6 +31,7 @@ from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
 from nmt_cli.training.screen import TrainingScreen
 from nmt_cli.training.session import Interrupted, train
+from nmt_cli.training.trainer import Diverged
 from nmt_cli.training.validation import Validation
 
 # The shipped rungs, lowest first. The first line of each recipe says what the rung adds to the one below.
@@ -197,9 +198,7 @@ def trial_loss(trial: Recipe, heading: str, force: bool) -> float:
     """The lowest validation loss of a trial; infinite if the training diverges."""
     try:
         train_run(trial, heading, force)
-    except NmtError as error:
-        if not error.message.startswith("training diverged"):  # of Trainer.diverged
-            raise
+    except Diverged as error:
         say(error.message)
         return float("inf")
     return validation_loss(trial.run_folder)

@@ -37,7 +37,7 @@ def export(
     """
     from importlib.util import find_spec
 
-    from nmt_cli.files import check_overwrite
+    from nmt_cli.files import check_overwrite, foreign_names
     from nmt_cli.store.folders import CTRANSLATE2_TYPES, find_model
     from nmt_cli.terminal.console import say
 
@@ -53,7 +53,7 @@ def export(
         raise NmtError("CTranslate2 is not installed", "pip install ctranslate2")
     folder = (out or find_model(model).ctranslate2).resolve()  # replace the target of a link, not the link
     # The export inside a model may have lost its about.json, and those of older versions have none.
-    check_overwrite(folder, force, foreign_names(folder, _OWN_FILES, needs_record=out is not None))
+    check_overwrite(folder, force, foreign_names(folder, _OWN_FILES, record="about.json" if out else None))
 
     # torch is imported after the checks, so that a mistake is reported at once.
     from nmt_cli.export.ctranslate2 import to_ctranslate2
@@ -66,10 +66,3 @@ def export(
     else:
         to_ctranslate2(trained, folder, None if type == "float32" else type)
     say(f"written to {folder}")
-
-
-def foreign_names(folder: Path, own: re.Pattern[str], needs_record: bool = True) -> list[str]:
-    """The names in a folder that nmt did not write: all names, if the folder needs an about.json and has none."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    is_ours = "about.json" in names or not needs_record
-    return [name for name in names if not (is_ours and own.fullmatch(name))]

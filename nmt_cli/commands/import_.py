@@ -8,7 +8,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from nmt_cli.commands.export import foreign_names
 from nmt_cli.commands.options import Force
 
 _OWN_FILES = re.compile(r"about\.json|quality\.json|recipe\.toml|model\.safetensors|vocab|ctranslate2")
@@ -36,11 +35,11 @@ def import_(
     The folder must be on disk: nothing is downloaded. nmt translate, nmt inspect, nmt export and nmt finetune then
     use the model like any other. A model of CTranslate2 can only translate. docs/import.md lists what can be imported.
     """
-    from nmt_cli.files import check_overwrite
+    from nmt_cli.files import check_overwrite, foreign_names
     from nmt_cli.terminal.console import say
 
     target = out.resolve()  # replace the target of a link, not the link
-    check_overwrite(target, force, foreign_names(target, _OWN_FILES))
+    check_overwrite(target, force, foreign_names(target, _OWN_FILES, record="about.json"))
 
     from nmt_cli.importing.read import import_model
 

@@ -16,7 +16,7 @@ from nmt_cli.data.check import CheckedCorpus, check_corpora
 from nmt_cli.data.prepare import Files, file_paths, prepare
 from nmt_cli.data.report import Report
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, new_folder, read_record
+from nmt_cli.files import check_overwrite, foreign_names, new_folder, read_record
 from nmt_cli.recipe.load import open_recipe, settings_of
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
@@ -99,8 +99,7 @@ def prepare_fine_tuning(
         if is_read_once(path):
             problem = f"--keep reads the new text twice, but {name_of(path)} can be read only once"
             raise NmtError(problem, "save the text in a file")
-    names = [path.name for path in chosen.iterdir()] if chosen.is_dir() else []
-    check_overwrite(chosen, True, [name for name in names if not _CHOSEN_FILES.fullmatch(name)])
+    check_overwrite(chosen, True, foreign_names(chosen, _CHOSEN_FILES, record=None))
     prepare_new(out=new)
     new_pairs = read_record(new / "meta.json", "the prepared data's")["report"]["splits"]["train"]["sentences"]
     new_valid = validation_texts(new)

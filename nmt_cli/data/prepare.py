@@ -36,7 +36,7 @@ from nmt_cli.data.check import Checked, check_corpora, find_warnings
 from nmt_cli.data.report import Example, Report, Split, report_text
 from nmt_cli.data.shards import ShardWriter
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, checksums, find_damage, new_folder, read_record, write_record
+from nmt_cli.files import check_overwrite, checksums, find_damage, foreign_names, new_folder, read_record, write_record
 from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
@@ -109,7 +109,8 @@ def prepare(
     missing = [path for path in paths if path != STDIN and not path.exists()]
     if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
         raise NmtError(f"there is no file {missing[0]}", note)
-    check_overwrite(folder, True, _foreign_names(folder))  # refuse a folder of the user before the corpora are read
+    foreign = foreign_names(folder, _OWN_FILES, record="meta.json")
+    check_overwrite(folder, True, foreign)  # refuse a folder of the user before the corpora are read
     for path in paths:  # the folder is replaced, so no corpus may be in it, such as held-out pairs of older data
         if path != STDIN and path.resolve().is_relative_to(folder.resolve()):
             raise NmtError(f"{path} is in the folder to write, {folder}", "choose another folder with --out")
@@ -126,7 +127,7 @@ def prepare(
             )
             if not (note := next(problems, "")):
                 return None
-        check_overwrite(folder, force, _foreign_names(folder), note=note)
+        check_overwrite(folder, force, foreign, note=note)
         if on_warning:
             for warning in find_warnings(checked, data):
                 on_warning(warning)
@@ -230,12 +231,6 @@ def file_paths(files: Files) -> list[Path]:
 
 def _language(files: Files) -> str | None:
     return next(map(language_of, file_paths(files)), None)
-
-
-def _foreign_names(folder: Path) -> list[str]:
-    """The names in a folder that `nmt prepare` did not write: all names, if the folder holds no prepared data."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [name for name in names if not _OWN_FILES.fullmatch(name)] if "meta.json" in names else names
 
 
 def _fingerprint(recipe: Recipe, corpora: Checked) -> str:

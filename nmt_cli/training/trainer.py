@@ -80,6 +80,10 @@ Event = Entry | Step | Status | AlreadyFinished
 Watch = Callable[[Event], None]
 
 
+class Diverged(NmtError):
+    """The loss or the gradient was not finite too many times in a row."""
+
+
 class StopRequest:
     """Remembers a signal, so that training can stop after the current update. A second Ctrl-C stops at once."""
 
@@ -329,13 +333,13 @@ class Trainer:
         """The learning rate of the last update, by the budget used before it: no update has a rate of 0."""
         return learning_rate(self.state.step, self.budget_used, self.settings, self.recipe.model.dim)
 
-    def diverged(self) -> NmtError:
+    def diverged(self) -> Diverged:
         hint = "lower train.lr or train.scale, or set train.clip = 1"
         if self.run.model.exists():
             best = f"--from {self.run.path} --out NEW starts with the best weights"
             hint += f"; the last checkpoint is intact, and {best}"
         times = f"{self.updater.skipped_in_a_row} times in a row"
-        return NmtError(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
+        return Diverged(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
 
     @contextmanager
     def evaluated(self, weights: dict[str, Tensor] | None) -> Iterator[Seq2Seq]:

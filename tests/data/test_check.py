@@ -37,7 +37,7 @@ def test_right_languages_give_no_warning(prepare, demo):
     assert prepare(*demo) == "\nwritten to out; next: nmt train out\n"
 
 
-def test_languages_that_nobody_states_are_named(nmt, write, demo):
+def test_languages_that_are_not_stated_are_named(nmt, write, demo):
     for name, lines in (("left.txt", demo[0]), ("right.txt", demo[1]), ("a.en", demo[0])):
         write(name, "".join(line + "\n" for line in lines))
     options = ("--vocab-size", 300, "--out", "out", "--force")
