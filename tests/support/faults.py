@@ -17,6 +17,7 @@ import builtins
 import errno
 import io
 import os
+import pathlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,8 +91,14 @@ class Faults:
                 raise SafetensorError(f"I/O error: {error.strerror}") from None
 
         with ExitStack() as stack:
+            by_pathlib = getattr(pathlib, "_NormalAccessor", None)  # pathlib of Python 3.10 has its own references
             for name in ALL:
-                stack.enter_context(patch.object(os, name, counted(name, getattr(os, name))))
+                call = counted(name, getattr(os, name))
+                stack.enter_context(patch.object(os, name, call))
+                if hasattr(by_pathlib, name):
+                    stack.enter_context(patch.object(by_pathlib, name, staticmethod(call)))
+            if by_pathlib:
+                stack.enter_context(patch.object(by_pathlib, "open", staticmethod(open_counted)))
             stack.enter_context(patch.object(io, "open", open_counted))
             stack.enter_context(patch.object(builtins, "open", open_counted))
             stack.enter_context(patch.object(checkpoint, "save_file", save_counted))
