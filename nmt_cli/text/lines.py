@@ -55,8 +55,12 @@ def check_stdin_once(paths: Iterable[Path | None]) -> None:
 
 
 def is_read_once(path: Path) -> bool:
-    """Whether a text can be read only once: standard input, or a pipe such as <(zcat a.gz)."""
-    return path == STDIN or (path.exists() and not path.is_file())
+    """Whether a text can be read only once: standard input, or a pipe such as <(zcat a.gz).
+
+    The shell names this pipe /dev/fd/63. When its command has ended, the name is gone.
+    """
+    is_gone = path.parent == Path("/dev/fd") and not path.exists()
+    return path == STDIN or is_gone or (path.exists() and not path.is_file())
 
 
 def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:

@@ -190,6 +190,7 @@ def test_text_from_standard_input_cannot_be_added_to(nmt, tmp_path):
 
 
 ADD_TO_MISTAKES = [
+    ("piped", "piped was prepared from /dev/fd/987, which cannot be read again"),
     ("model", "model does not name its training corpora"),
     ("nowhere", "there is no recipe nowhere"),
     ("gone", "the validation pairs of gone are gone: there is no file"),
@@ -200,6 +201,8 @@ ADD_TO_MISTAKES = [
 def test_mistakes_of_add_to_are_user_errors(nmt, tmp_path, name, message):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/recipe.toml").write_text("[vocab]\nsize = 60\n")
+    (tmp_path / "piped").mkdir()
+    (tmp_path / "piped/recipe.toml").write_text('[data]\ntrain = ["/dev/fd/987", "a.de"]\nprepared = "data"\n')
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone/recipe.toml").write_text('[data]\ntrain = ["a.en", "a.de"]\nprepared = "data"\n')
     result = nmt("prepare", "--source", "b.en", "--target", "b.de", "--add-to", name, "--out", "out")
