@@ -89,7 +89,7 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
 
 @cache
 def _spawn_context() -> SpawnContext:
-    """The way to start worker processes. An error, if they cannot start.
+    """The context that starts worker processes. Raise an error if they cannot start.
 
     spawn, not fork: a fork may copy a lock that another thread holds. A spawned process imports the script of its
     parent. If the script starts workers while it is imported, the process ends at once, and the parent could wait

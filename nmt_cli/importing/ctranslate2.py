@@ -15,7 +15,7 @@ from nmt_cli.importing.pieces import read_segmenter
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
 from nmt_cli.store.checkpoint import without_paths
 from nmt_cli.store.folders import ModelFiles, made_from
-from nmt_cli.text.languages import two_letter_code
+from nmt_cli.text.languages import language_code
 from nmt_cli.text.lines import write_text
 
 _COPY_AGAIN = "copy the whole folder of the model again"
@@ -49,8 +49,8 @@ def import_ctranslate2(origin: Origin, folder: Path, source_lang: str | None, ta
     target_code = next((piece for piece in (target_lang, f"__{target_lang}__") if piece in marks), "")
     joint = listed[0] == listed[1]
     settings = {
-        "data.source_lang": two_letter_code(source_lang or ""),
-        "data.target_lang": two_letter_code(target_lang or ""),
+        "data.source_lang": language_code(source_lang or ""),
+        "data.target_lang": language_code(target_lang or ""),
         "data.normalize": "none",
         "vocab.type": segmenters[0].type,
         "vocab.joint": joint,

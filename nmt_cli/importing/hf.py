@@ -17,7 +17,7 @@ from nmt_cli.importing.foreign import Foreign, Origin, Side, by_id, code_of, uns
 from nmt_cli.importing.pieces import read_segmenter
 from nmt_cli.model.transformer import sinusoids
 from nmt_cli.store.checkpoint import load_tensors
-from nmt_cli.text.languages import two_letter_code
+from nmt_cli.text.languages import language_code
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _POSITIONS = {"marian": "sinusoidal", "m2m_100": "timing", "mbart": "learned"}
@@ -319,7 +319,7 @@ def _marian_tokenizer(
         Side(segmenters[0], tables[0]),
         Side(segmenters[1], tables[1]),
         not separate,
-        (two_letter_code(str(languages[0] or "")), two_letter_code(str(languages[1] or ""))),
+        (language_code(str(languages[0] or "")), language_code(str(languages[1] or ""))),
         (code, ""),
         frozenset(codes.values()),
     )
@@ -348,7 +348,7 @@ def _multilingual_tokenizer(
     named = {"--source-lang": source_lang, "--target-lang": target_lang}
     chosen = [code_of(language, option, codes) for option, language in named.items()]
     side = Side(segmenter, table)
-    languages = [two_letter_code(code.strip("_")) for code in chosen]
+    languages = [language_code(code.strip("_")) for code in chosen]
     return _Tokenizer(side, side, True, (languages[0], languages[1]), (chosen[0], chosen[1]), frozenset(marks))
 
 

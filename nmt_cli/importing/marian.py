@@ -20,7 +20,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import check_regular, read_small
 from nmt_cli.importing.foreign import Foreign, Origin, Side, by_id, unsupported
 from nmt_cli.importing.pieces import Kind, read_segmenter
-from nmt_cli.text.languages import two_letter_code
+from nmt_cli.text.languages import language_code
 
 _COPY_AGAIN = "copy the whole folder of the model again"
 _SETTINGS = "special:model.yml"
@@ -86,8 +86,8 @@ def read_marian(origin: Origin, source_lang: str | None, target_lang: str | None
     eos, unk = _special_ids(origin, sides)
     longest = decoder.get("max-length")
     settings = {
-        "data.source_lang": two_letter_code(source_lang or ""),
-        "data.target_lang": two_letter_code(target_lang or ""),
+        "data.source_lang": language_code(source_lang or ""),
+        "data.target_lang": language_code(target_lang or ""),
         "data.normalize": "none",  # SentencePiece normalizes
         "data.clean.max_tokens": longest if isinstance(longest, int) and 10 <= longest < 250 else 250,
         "vocab.type": sides[0].segmenter.type,

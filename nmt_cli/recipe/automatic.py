@@ -22,7 +22,7 @@ SIZES = (
 )
 MOST_PARAMETERS = 6  # largest number of parameters for each target token of the training data
 FEWEST_TOKENS = 0.7  # fewest target tokens that training must read in its time, for each parameter of the model
-LONGEST = 24 * 60  # minutes in which a model must read these tokens if the user states no limit
+LONGEST = 24 * 60  # without a stated limit, a model must read its FEWEST_TOKENS in this many minutes
 MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
 DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # (most epochs, dropout); with more epochs the dropout is 0.3
 UPDATES_OF_LARGE_BATCHES = 1000  # a CPU trains with the larger batches if they give at least this many updates

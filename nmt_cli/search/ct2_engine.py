@@ -178,7 +178,7 @@ class CTranslate2Engine:
         if limit == 1:  # only EOS fits. CTranslate2 refuses such a search
             return [[Hypothesis((), 0.0, 0.0, (), finished=False)] for _ in requests]
         # CTranslate2 divides by a power of the length only, so with gnmt all hypotheses are ranked again. At the end of
-        # the search up to beam - 1 are left out. The power 2/3 alpha, close to gnmt at ten pieces, finds the worst.
+        # the search, CTranslate2 leaves out up to beam - 1, the worst. The power 2/3 alpha ranks almost as gnmt does.
         is_gnmt = options.length_penalty == "gnmt"
         count = options.n_best if n_best and not is_gnmt else enough
         # Without a length penalty CTranslate2 stops as soon as the best hypothesis has ended, although an open one

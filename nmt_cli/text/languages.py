@@ -72,9 +72,6 @@ def language_code(language: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
-two_letter_code = language_code  # the name that the readers of other programs' models use
-
-
 def puts_spaces_between_sentences(language: str) -> bool:
     return language_code(language) not in ("zh", "ja", "th", "lo", "km", "my")
 

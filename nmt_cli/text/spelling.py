@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import read_small
-from nmt_cli.text.languages import two_letter_code, words_of
+from nmt_cli.text.languages import language_code, words_of
 from nmt_cli.text.lines import write_text
 
 # Languages whose list in pyspellchecker knows at least 85 % of the different words in Django's translations. The lists
@@ -124,7 +124,7 @@ def general_words(language: str) -> frozenset[str] | None:
 
     Parts of words are words, too ("isn" and "t" of "isn't"), and so are words typed without the apostrophe ("isnt").
     """
-    code = two_letter_code(language)
+    code = language_code(language)
     if code not in LANGUAGES:
         return None
     from spellchecker import SpellChecker  # takes 0.2 s, and only `nmt prepare` needs the lists
