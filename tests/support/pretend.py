@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import Library, fallthrough_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 aten = torch.ops.aten
 # Operations whose result, or whose size of the result, is a value that the host must know.
@@ -26,6 +28,7 @@ WAITING = {
     aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default,
 }  # fmt: skip
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor}
+PRODUCTS = {aten.mm.default, aten.addmm.default}
 
 
 def _gru_cell(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,6 +47,44 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
 }
 
+# Operations that autocast computes in bf16 or fp16 on CUDA, and in fp32. torch leaves these rules to a backend.
+LOW = (
+    "linear matmul mm mv bmm addmm baddbmm einsum conv1d convolution scaled_dot_product_attention lstm_cell gru_cell "
+    "rnn_tanh_cell _thnn_fused_gru_cell"
+).split()
+FULL = (
+    "exp log log1p reciprocal rsqrt softplus layer_norm softmax.int log_softmax.int logsumexp nll_loss kl_div cumprod "
+    "cumsum prod prod.dim_int sum sum.dim_IntList pow.Tensor_Scalar cosine_similarity"
+).split()
+AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+
+def _in_type(name: str, in_fp32: bool) -> Callable[..., Any]:
+    """The operation `name` of aten with its floating-point tensors in the type of autocast, or in fp32."""
+    packet, _, overload = name.partition(".")
+    operation = getattr(getattr(aten, packet), overload or "default")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.float32 if in_fp32 else torch.get_autocast_dtype("pretend")
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            args, kwargs = tree_map(
+                lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, (args, kwargs)
+            )
+            return operation(*args, **kwargs)
+
+    return call
+
+
+def _register_autocast() -> list[Library]:
+    """Give the pretended accelerator the rules of autocast. They end with the libraries that are returned."""
+    torch.get_device_module("pretend").get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
+    libraries = [Library("_", "IMPL"), Library("aten", "IMPL")]
+    libraries[0].fallback(fallthrough_kernel, "AutocastPrivateUse1")
+    for names, in_fp32 in ((LOW, False), (FULL, True)):
+        for name in names:
+            libraries[1].impl(name, _in_type(name, in_fp32), "AutocastPrivateUse1")
+    return libraries
+
 
 class Waits(TorchDispatchMode):
     """Counts the operations that make the host wait for the accelerator, by name, and answers them: 0 at first, then 1.
@@ -58,6 +99,7 @@ class Waits(TorchDispatchMode):
         self.device = torch.device("pretend", 0)
         self.zeros = zeros  # the number of values that are 0
         self.pinned: set[int] = set()  # addresses of arrays in pinned memory
+        self.types: set[torch.dtype] = set()  # of the matrices that were multiplied
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -70,6 +112,8 @@ class Waits(TorchDispatchMode):
             self.copy(args[0], torch.device(kwargs["device"]), kwargs.get("non_blocking", False))
         if func is aten.copy_.default:
             self.copy(args[1], args[0].device, (*args[2:], False)[0])
+        if func in PRODUCTS:
+            self.types |= {x.dtype for x in args}
         if func in ANSWERS:
             return ANSWERS[func](*args)
         if func in (aten._local_scalar_dense.default, aten.item.default):
@@ -98,6 +142,7 @@ def pretend(zeros: int = 0) -> Iterator[Waits]:
 
     if torch._C._get_privateuse1_backend_name() != "pretend":
         _setup_privateuseone_for_python_backend("pretend")
+    libraries = _register_autocast()
     waits = Waits(zeros)
 
     class Event:

@@ -27,7 +27,7 @@ from nmt_cli.data.batches import Batch, Position, lay_out, make_batch, pad
 from nmt_cli.data.prepare import prepare
 from nmt_cli.demo import demo_corpus
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, as_accelerator
+from nmt_cli.model.device import TYPES, Compute, as_accelerator
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import ByteNet, Conv, DecoderOnly, Model, Recipe, Rnn, Train, Transformer
 from nmt_cli.search.beam import search
@@ -83,47 +83,62 @@ def on(device: torch.device, make, *args):
 
 
 def updater(model: Model, settings: Train, device: torch.device) -> Updater:
+    """An updater whose precision is that of the settings, or fp32 if the settings leave the choice."""
     torch.manual_seed(1)
     built = on(device, build_model, model, PIECES, PIECES)
     objective = TrainingLoss(built, settings).train()
-    return Updater(built, objective, settings, Compute(device, "fp32", ""), State(), print)
+    precision = "fp32" if settings.precision == "auto" else settings.precision
+    return Updater(built, objective, settings, Compute(device, precision, ""), State(), print)
 
 
 def spoil(loss, factor, *batch):
     return tuple(part * factor for part in loss(*batch))
 
 
-def waits_of_updates() -> dict[str, dict[str, int]]:
-    """The operations that the host waits for in an update of each model, and with each of the other settings.
+# What is updated: each model in bf16, some of them in the other precisions, and other settings.
+UPDATES = {
+    **{f"{name}, bf16": (model, replace(SETTINGS["adam"], precision="bf16")) for name, model in MODELS.items()},
+    **{f"{name}, fp32": (MODELS[name], SETTINGS["adam"]) for name in ("transformer", "lstm", "before", "conv")},
+    **{f"{name}, fp16": (MODELS[name], replace(SETTINGS["adam"], precision="fp16")) for name in ("decoder", "lstm")},
+    **{name: (MODELS["learned positions"], SETTINGS[name]) for name in ("muon and R-Drop", "SimCut")},
+}
 
-    Each of the settings, and each model that copies a table of positions in its first update, makes a second update,
-    which has two micro-batches. Only the second update counts then.
+
+def waits_of_updates() -> dict[str, tuple[dict[str, int], set[torch.dtype]]]:
+    """The operations that the host waits for in each of UPDATES, and the types of the matrices that it multiplies.
+
+    The models with a table of positions copy the table in their first update, and some settings are for several
+    micro-batches. These make a second update, which has two micro-batches, and only the second update counts.
     """
-    cases = {name: (model, SETTINGS["adam"]) for name, model in MODELS.items()}
-    cases |= {name: (MODELS["learned positions"], SETTINGS[name]) for name in list(SETTINGS)[1:]}
-    twice = {"transformer", "decoder", *SETTINGS}
+    twice = ("transformer", "decoder", "muon", "SimCut")
     found = {}
     with pretend() as waits:
-        for name, (model, settings) in cases.items():
+        for name, (model, settings) in UPDATES.items():
             trained = updater(model, settings, waits.device)
             one, two = batches(1, 1, SHORT), batches(2, 1, SHORT)
             for batch, _ in (*one, *two):
                 waits.pinned |= {address(array) for array in (batch.src, batch.tgt_in, batch.tgt_out)}
             waits.counts.clear()
             first = trained.update(one, 20, 1e-3)
-            if name in twice:
+            if name.startswith(twice):
                 waits.counts.clear()
+                waits.types.clear()
                 trained.update(two, 40, 1e-3)
             trained.read(first)
-            found[name] = dict(+waits.counts)
+            found[name] = (dict(+waits.counts), set(waits.types))
+            waits.types.clear()
     return found
 
 
 def test_the_host_waits_once_in_an_update(in_a_fork):
-    """Nothing of an update is left on the CPU, and only the figures of the update before are waited for."""
-    waits = in_a_fork(waits_of_updates)
-    assert len(waits) == len(MODELS) + len(SETTINGS) - 1
-    assert all(counts == {"synchronize": 1} for counts in waits.values()), waits
+    """Nothing of an update is left on the CPU, and only the figures of the update before are waited for.
+
+    Autocast sees all products of matrices.
+    """
+    found = in_a_fork(waits_of_updates)
+    assert all(counts == {"synchronize": 1} for counts, _ in found.values()), found
+    types = {name: {TYPES.get(settings.precision, torch.float32)} for name, (_, settings) in UPDATES.items()}
+    assert {name: seen for name, (_, seen) in found.items()} == types
 
 
 def waits_of_the_trainer() -> list[dict[str, int]]:
