@@ -113,13 +113,14 @@ def inspect(
 
         recipe = open_recipe(model, parse_overrides(overrides or []))
         if recipe.train.auto:
-            problem = f"nmt train chooses the learning rate of {model} from the data and the time (docs/automatic.md)"
-            raise NmtError(problem, "nmt inspect RUN --show schedule shows what a run has chosen")
+            raise _not_chosen_yet("the learning rate", model, view)
         result = rate_curve(recipe, width=min(72, width))
     elif view == "positions":
         from nmt_cli.inspect.draw import show_positions
 
         recipe = open_recipe(model, parse_overrides(overrides or []))
+        if recipe.train.auto and "model.dim" not in recipe.stated:
+            raise _not_chosen_yet("the width", model, view)
         result = show_positions(recipe, Path(model), width, ink)
     elif text is None:
         from nmt_cli.inspect.description import description, show_description
@@ -162,6 +163,11 @@ def inspect(
     else:
         replace_file(out, f"{result}\n")
         say(f"wrote {out}")
+
+
+def _not_chosen_yet(what: str, model: str, view: str) -> NmtError:
+    problem = f"nmt train chooses {what} of {model} from the data and the time (docs/automatic.md)"
+    return NmtError(problem, f"nmt inspect RUN --show {view} shows what a run has chosen")
 
 
 def _check_options(view: str, form: str, options: dict[str, object]) -> None:

@@ -68,6 +68,9 @@ def prepare_fine_tuning(
     in the validation text.
     """
     old = open_recipe(origin)
+    if force and (folder / "meta.json").is_file() and open_recipe(folder).vocab.reuse is None:
+        problem = f"--force would replace {folder}, which was not prepared for fine-tuning"
+        raise NmtError(problem, "give the run another name with --out")
     # The text must suit the model: its normalization, and sentences that are not too long.
     rules = {key: value for key, value in settings_of(old).items() if key.startswith(("data.normalize", "data.clean."))}
     in_languages = partial(

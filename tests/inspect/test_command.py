@@ -146,11 +146,14 @@ def test_schedule_is_the_curve_of_the_dry_run(run, capsys):
     assert "learning rate" in run("--show", "schedule", model="run/model")
 
 
-def test_a_schedule_that_nmt_train_chooses_is_not_drawn(run, folder, tmp_path):
+@pytest.mark.parametrize(("view", "what"), [("schedule", "learning rate"), ("positions", "width")])
+def test_what_nmt_train_chooses_is_not_drawn(view, what, run, folder, tmp_path):
     (tmp_path / "plain.toml").write_text('[data]\nsource_lang = "en"\n')
-    with pytest.raises(NmtError, match="nmt train chooses the learning rate") as refused:
-        run("--show", "schedule", model=tmp_path / "plain.toml")
-    assert "nmt inspect RUN --show schedule" in refused.value.hint
+    with pytest.raises(NmtError, match=f"nmt train chooses the {what}") as refused:
+        run("--show", view, model=tmp_path / "plain.toml")
+    assert f"nmt inspect RUN --show {view}" in refused.value.hint
+    if view == "positions":
+        assert "..., 64" in run("--show", view, "--set", "model.dim=64", model=tmp_path / "plain.toml")
 
 
 def test_positions_by_formula(run, folder):

@@ -148,6 +148,18 @@ def test_keep_removes_no_files_of_the_user(text, prepared, tmp_path):
     assert [path.name for path in (tmp_path / "d-old").iterdir()] == ["precious.txt"]
 
 
+def test_force_replaces_the_data_of_an_earlier_fine_tuning_only(text, prepared, tmp_path):
+    shutil.copytree(prepared / "data", tmp_path / "d")
+    before = meta(tmp_path / "d")
+    new = NewText(*text["mine"], None)
+    with pytest.raises(NmtError, match=r"--force would replace .*d, which was not prepared for fine-tuning"):
+        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, force=True)
+    assert meta(tmp_path / "d") == before
+    for source in (text["mine"], text["old"]):
+        prepare_fine_tuning(prepared / "data", tmp_path / "e", NewText(*source, None), force=True)
+        assert [each["corpus"] for each in meta(tmp_path / "e")["inputs"]["train"]] == [f"{source[0]} + {source[1]}"]
+
+
 @pytest.mark.parametrize("name", ["-", "pipe"])
 def test_keep_refuses_new_text_that_can_be_read_only_once(text, prepared, tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
