@@ -305,13 +305,13 @@ class _Preparation:
     def hold_out(self) -> dict[int, Pair]:
         """Choose training pairs at even distances for validation, by line number, if there is no validation corpus.
 
-        If the rules on text drop a pair, the next pair that they keep takes its place.
+        If the rules on text drop a pair, such as one of the test text, the next pair that they keep takes its place.
         """
         size = min(self.recipe.data.hold_out, self.lines // 10)
         if self.corpora["valid"] or not size:
             return {}
         due = distance = self.lines // size
-        rules = Cleaner(self.recipe.data, [])
+        rules = Cleaner(self.recipe.data, self.evaluation_pairs("test"))
         held_out: dict[int, Pair] = {}
         for number, pair in self.train_pairs():
             if number < due or any(map(is_blank, pair)) or rules.broken_rule(*rules.normalized(pair)):

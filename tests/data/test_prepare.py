@@ -139,12 +139,17 @@ def test_held_out_pairs_are_pairs_that_the_rules_keep(nmt, write, tmp_path):
     german[::2] = english[::2]  # every second pair is the same on both sides
     german[9] = " "
     files = ("--source", write("a.en", "\n".join(english)), "--target", write("a.de", "\n".join(german)))
-    assert nmt("prepare", *files, "--out", "out", "--vocab-size", "60").code == 0
+    test = [write(f"t.{side}", "\n".join(text[1::4])) for side, text in (("en", english), ("de", german))]
+    test_files = ("--test-source", test[0], "--test-target", test[1])
+    assert nmt("prepare", *files, *test_files, "--out", "out", "--vocab-size", "60").code == 0
     source, target = ((tmp_path / f"out/valid.{side}.txt").read_text().splitlines() for side in ("source", "target"))
     pairs = list(zip(source, target, strict=True))
     assert len(pairs) == 40 and all(target.strip() and source != target for source, target in pairs)
+    assert not set(source) & set(english[1::4])
     report = meta(tmp_path / "out")["report"]
-    assert (report["held_out"], report["dropped"]["identical"], report["dropped"]["empty"]) == (40, 200, 1)
+    assert report["held_out"] == 40
+    # One of the 100 pairs of the test text has a blank side.
+    assert [report["dropped"][rule] for rule in ("identical", "empty", "overlap")] == [200, 1, 99]
 
 
 def test_several_corpora_compressed_and_from_standard_input(nmt, write, tmp_path):
