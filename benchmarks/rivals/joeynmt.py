@@ -109,7 +109,7 @@ class JoeyNmt(Rival):
     def _write_config(self, tokens: int, save: int, beam: int, model: str) -> Path:
         path = self.folder / "config.yaml"
         values = {"folder": self.folder, "train": self.task.text("train"), "valid": self.task.text("valid")}
-        values |= {"tokens": tokens, "save": save, "report": max(1, report_every(tokens) // 3)}
+        values |= {"tokens": tokens, "save": save, "report": max(1, report_every(tokens) // 5)}  # a divisor of `save`
         values |= {"beam": beam, "lines": LINES_OF_A_BATCH, "model": model}
         path.write_text(CONFIG.format(**values), encoding="utf-8")
         return path
