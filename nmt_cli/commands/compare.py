@@ -56,12 +56,22 @@ def compare(
 
 def translation_scores(models: dict[str, Path], source: Path, ref: Path, language: str) -> list[RenderableType]:
     """Translate the source with each model, and compare the scores with paired tests."""
+    from dataclasses import replace
+
     import nmt_cli
     from nmt_cli.scoring.draw import draw_report
     from nmt_cli.scoring.texts import read_texts
-    from nmt_cli.terminal.console import say, stages
+    from nmt_cli.scoring.tokenizers import installed_tokenizer
+    from nmt_cli.store.folders import open_model
+    from nmt_cli.terminal.console import stages, warn
+    from nmt_cli.text.languages import language_of
 
     texts, warnings = read_texts([], [ref], source)
+    for warning in warnings:
+        warn(warning)
+    for model in models.values():
+        open_model(model)  # report a missing or damaged model before the first one translates
+    tokenizer, reason = installed_tokenizer(language or language_of(ref) or "")
     translations = {}
     with stages() as show:
         for number, (name, model) in enumerate(models.items()):
@@ -69,8 +79,12 @@ def translation_scores(models: dict[str, Path], source: Path, ref: Path, languag
             with nmt_cli.load(model) as translator:
                 translations[name] = [translation.text for translation in translator.translate(texts.source or [])]
         report = nmt_cli.score(
-            translations, texts.references, source=texts.source, lang=language or None, paired="bs", on_progress=show
+            translations,
+            texts.references,
+            source=texts.source,
+            tokenize=tokenizer,
+            paired="bs",
+            on_warning=warn,
+            on_progress=show,
         )
-    for warning in warnings + report.warnings:
-        say(f"warning: {warning}")
-    return ["", *draw_report(report, 100, colored=False)]
+    return ["", *draw_report(replace(report, tokenizer_reason=reason), 100, colored=False)]

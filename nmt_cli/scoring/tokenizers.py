@@ -27,6 +27,16 @@ def standard_tokenizer(language: str) -> str:
     return _WITH_PACKAGES.get(language_code(language)) or tokenizer_for(language)
 
 
+def installed_tokenizer(language: str) -> tuple[str, str]:
+    """The standard tokenizer if its package is installed, else the one of validation; and the reason."""
+    standard, other = standard_tokenizer(language), tokenizer_for(language)
+    try:
+        check_tokenizer(standard)
+    except NmtError:
+        return other, f"because {standard} is not installed"
+    return standard, f"for {language}" if language else "the default, because no language is named"
+
+
 def choose_tokenizer(tokenize: str | None, lang: str | None, references: Iterable[str]) -> tuple[str, str]:
     """A tokenizer and the reason for it. `tokenize` decides, then `lang`, then the ending of a reference's name."""
     if tokenize:

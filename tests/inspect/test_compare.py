@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -200,3 +201,17 @@ def test_scores_are_those_of_translate_and_score(nmt, model, write, tmp_path):
     assert rows_of(scored.text)["BLEU"] == rows_of(compared.text)["BLEU"]
     assert rows_of(scored.text)["chrF2"] == rows_of(compared.text)["chrF2"]
     assert rows_of(scored.text)["short"] == rows_of(compared.text)["short"] and "*" in rows_of(scored.text)["short"][-1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="the tokenizer of Japanese is installed")
+def test_language_whose_tokenizer_is_not_installed_is_scored_as_in_validation(nmt, model, write, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(model, tmp_path / "runs" / name, symlinks=True)
+        for recipe in (tmp_path / "runs" / name).rglob("recipe.toml"):
+            recipe.write_text(recipe.read_text().replace('target_lang = "fr"', 'target_lang = "ja"'))
+        write_again(tmp_path / "runs" / name / "model/about.json")
+    for language in ("en", "fr"):
+        write(f"t.{language}", "one\n")
+    compared = nmt("compare", "runs/a", "runs/b", "--source", "t.en", "--ref", "t.fr")
+    assert compared.code == 0, compared.err
+    assert "BLEU's tokenizer: char, because ja-mecab is not installed" in compared.text
