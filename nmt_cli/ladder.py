@@ -29,6 +29,7 @@ from nmt_cli.terminal.console import messages, say, stages
 from nmt_cli.terminal.heatmap import Ink, heatmap
 from nmt_cli.terminal.plot import duration
 from nmt_cli.terminal.tables import new_table
+from nmt_cli.training.resume import read_meta
 from nmt_cli.training.screen import TrainingScreen
 from nmt_cli.training.session import Interrupted, train
 from nmt_cli.training.trainer import Diverged
@@ -81,10 +82,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Rung:
-    """The runs of a recipe, one for each seed, and the translations of the test lines by each run."""
+    """The runs of a recipe, one for each seed, and the translations of the test lines by each run.
+
+    Without a test set, the validation lines take the place of the test lines.
+    """
 
     name: str
     runs: list[Run]
+    split: str  # "test" or "valid"
     test: dict[int, tuple[str, str]]  # the source and the reference of each test line, by the number of the line
     translations: list[dict[int, str]]
     ensemble: dict[int, str]  # translations by all runs together; empty if the table has no row for them
@@ -134,7 +139,7 @@ class Ladder:
         if kind == self.corpus.vocab.type:
             return self.corpus
         data = replace(self.corpus.data, prepared=self.out / f"data-{kind}")
-        return replace(self.corpus, data=data, vocab=replace(self.corpus.vocab, type=kind))
+        return replace(self.corpus, data=data, vocab=replace(self.corpus.vocab, type=kind, reuse=None))
 
 
 def next_rate(losses: Mapping[float, float]) -> float:
@@ -188,6 +193,9 @@ def best_rate(ladder: Ladder, rung: str, heading: str, force: bool) -> float:
     while rate := next_rate(losses):
         trial = ladder.trial(rung, rate)
         losses[rate] = trial_loss(trial, f"{heading}\ntrial of train.lr = {rate:g}", force)
+    if min(losses.values()) == float("inf"):
+        problem = f"no trial of {Path(rung).stem} has a finite validation loss"
+        raise NmtError(problem, "leave --choose-rates out, and state a rate with --set train.lr")
     best = min(losses, key=losses.__getitem__)
     tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in sorted(losses.items()))
     say(f"\n{Path(rung).stem}: train.lr = {best:g} has the lowest validation loss: {tried}")
@@ -210,26 +218,40 @@ def validation_loss(run: Path) -> float:
     return min((loss for loss in losses if loss == loss), default=float("inf"))
 
 
+def evaluation_splits(corpus: Recipe) -> list[str]:
+    """The splits of prepared data that can be translated: "test" and "valid", or one of them."""
+    read_meta(corpus)  # report missing data
+    folder = corpus.prepared_folder
+    splits = [split for split in ("test", "valid") if (folder / f"{split}.source.ids").is_file()]
+    if not splits:
+        raise NmtError(f"{folder} has neither test nor validation lines", "prepare the data with test files")
+    return splits
+
+
 def measure(recipes: Sequence[Recipe], lines: int, ensemble: bool = False) -> Rung:
     """Translate the test set with the runs of a rung, or the validation set if there is no test set."""
     runs = []
     for recipe in recipes:
         log = read_log(recipe.run_folder)
-        last = [entry for entry in log if isinstance(entry, Train)][-1]
+        last = next((entry for entry in reversed(log) if isinstance(entry, Train)), None)
+        if last is None:
+            problem = f"{recipe.run_folder} has no figures of its training: log.jsonl is missing or damaged"
+            raise NmtError(problem, "rename the folder: the same command then trains this rung again")
         runs.append(Run(load_model(recipe.run_folder), last, flops_by_time(log)))
     recipe, vocab = recipes[0], runs[0].trained.vocab
     searching = replace(recipe, train=replace(recipe.train, valid_beam=recipe.translate.beam, valid_lines=lines))
-    test = Validation.load(searching, vocab, "test") or Validation.load(searching, vocab, "valid")
+    split = evaluation_splits(recipe)[0]
+    test = Validation.load(searching, vocab, split)
     if test is None:
-        problem = f"{recipe.prepared_folder} has neither test nor validation lines"
-        raise NmtError(problem, "prepare the data with test files")
+        problem = f"{recipe.run_folder} can translate none of the {split} lines of {recipe.prepared_folder}"
+        raise NmtError(problem, "check that these lines are not blank, and not too long for the model")
     models, cpu = [run.trained.model for run in runs], Compute(torch.device("cpu"), "fp32", "")
     groups = [[model] for model in models] + ([models] if ensemble else [])
     translations = [dict(zip(test.numbers, test.translations(group, searching, cpu), strict=True)) for group in groups]
     sources = [vocab.source.decode(ids) for ids in test.sources]
     texts = dict(zip(test.numbers, zip(sources, test.references, strict=True), strict=True))
     name = recipe.run_folder.name
-    return Rung(name, runs, texts, translations[: len(runs)], translations[-1] if ensemble else {})
+    return Rung(name, runs, split, texts, translations[: len(runs)], translations[-1] if ensemble else {})
 
 
 def score_rungs(
@@ -311,14 +333,18 @@ def figures(rung: Rung, report: ScoreReport, ensemble: bool = False) -> Figures:
 def notes(rungs: Sequence[Rung], report: ScoreReport) -> list[RenderableType]:
     """What the columns mean."""
     seeds = len(rungs[0].runs)
-    spread = "±: 95 % interval, by bootstrap of the test lines"
-    if seeds > 1:
-        spread = f"BLEU, time and FLOPs: mean of {seeds} seeds; ±: largest distance of a seed from the mean"
-    lines = (
+    measured = "validation" if rungs[0].split == "valid" else "test"
+    interval = f"±: 95 % interval, by bootstrap of the {measured} lines"
+    spread = f"BLEU, time and FLOPs: mean of {seeds} seeds; ±: largest distance of a seed from the mean"
+    lines = [
         "by weight: 6 for each weight and token; by time: time x matrix rate of the processors",
-        spread,
+        spread if seeds > 1 else interval,
         report.scores[0].signature,
-    )
+    ]
+    if any(rung.ensemble for rung in rungs):
+        lines.append(f"an ensemble of {seeds} seeds: parameters, time and FLOPs are sums; {interval}")
+    if rungs[0].split == "valid":
+        lines.append("BLEU of the validation lines, which also chose the weights: there is no test set")
     return [Text(line, style="dim") for line in lines]
 
 
@@ -343,7 +369,11 @@ def show(rungs: Sequence[Rung], sentence: str, width: int, ink: Ink) -> Renderab
     assert by_length is not None
     parts += ["", draw_lengths(by_length), ""]
     for rung in rungs:
-        weights = attention(rung.runs[0].trained, sentence)
+        try:
+            weights = attention(rung.runs[0].trained, sentence)
+        except NmtError as error:  # such as a sentence that is too long for this model
+            parts += [Text.assemble((f"{rung.name}: ", "bold"), error.message), ""]
+            continue
         parts.append(Text.assemble((f"{rung.name}: ", "bold"), weights.target or "(empty)"))
         if "cross" not in weights.weights:
             parts.append(Text("no attention over the source to draw", style="dim"))
@@ -376,7 +406,5 @@ def show_table2(rungs: Sequence[Rung], width: int) -> RenderableType:
             tables[1].add_row(row.model, *ours)
     for table in tables:
         table.padding = (0, 1, 0, 0)
-    seeds = len(rungs[0].runs)
     recipes = ", ".join(f"{row.model} = {row.recipe}" for row in TABLE2 if not row.ensemble)
-    rest = [Text(f"here: {recipes}", style="dim"), Text(f"an ensemble: {seeds} seeds", style="dim")]
-    return Group(*tables, *rest, *notes(rungs, report))
+    return Group(*tables, Text(f"here: {recipes}", style="dim"), *notes(rungs, report))

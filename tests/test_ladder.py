@@ -7,6 +7,7 @@ import json
 import math
 import operator
 import re
+import shutil
 import signal
 from dataclasses import replace
 from functools import partial
@@ -72,6 +73,7 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
     rows = {line.split()[0]: line.split() for line in table.splitlines() if line.startswith("demo")}
     assert tuple(rows) == SHIPPED
     assert {"weight", "time"} <= set(table.split("demo-rnn")[0].split())
+    assert "by bootstrap of the test lines" in table and "validation" not in table
     runs = {name: prepared / "ladder" / name for name in SHIPPED}
     for name, run in runs.items():
         last = [entry for entry in read_log(run) if isinstance(entry, Train)][-1]
@@ -102,6 +104,10 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
     table = [line for line in shown if re.match(r"rung |demo[\w-]* +\d", line)]
     assert len(table) == 7 and max(map(len, shown)) <= 60 and not any("…" in line for line in table)
 
+    # A sentence that is too long for a rung does not spoil the table.
+    shown = plain(show(measured[-1:], "a cat . " * 1024, 60, "ascii"), 60)
+    assert "demo: the sentence has" in shown and "BLEU by length" in shown
+
     # Each rung is a model like any other.
     for name, run in runs.items():
         with load(run, workers=1) as translator:
@@ -114,12 +120,48 @@ def test_the_shipped_rungs_on_other_data(nmt_in, prepared):
         assert result.rows["cross"] == ["der", "hund", "."] and result.mean("cross").shape == (3, 4), name
     assert_user_error(nmt("export", runs["demo-rnn"], "--to", "ctranslate2"), "CTranslate2", "rnn")
 
+    # A run that has lost its log cannot be compared.
+    shutil.copytree(runs["demo-rnn"], prepared / "lost/demo-rnn", symlinks=True)
+    (prepared / "lost/demo-rnn/log.jsonl").write_text("damaged\n")
+    lost = load_recipe(prepared / "lost/demo-rnn/recipe.toml")
+    with pytest.raises(NmtError, match=r"lost/demo-rnn has no figures of its training"):
+        measure([lost], lines=0)
+
     # A rung that was trained with other settings is refused, and trained again with --force.
     refused = nmt(*command, "--set", "train.seed=5")
     assert refused.code == 1 and "error: " in refused.err and "Traceback" not in refused.err
     assert "train.seed was 1 and is 5" in refused.err and re.search("hint: --out .*--force", refused.err)
     assert nmt(*command, "--rungs", "demo-rnn", "--set", "train.seed=5", "--force").code == 0
     assert sha256_of(weights["demo-rnn"]) != before["demo-rnn"]
+
+
+def test_without_a_test_set_the_table_says_that_it_shows_the_validation_lines(nmt_in, prepared, tmp_path):
+    files = ("--source", prepared / "a.en", "--target", prepared / "a.de", "--vocab-size", 60)
+    assert nmt_in(tmp_path, "prepare", *files, "--out", "data").code == 0
+    result = nmt_in(tmp_path, "ladder", "data", "--rungs", "demo-rnn", "--flops", FLOPS, *TINY)
+    assert result.code == 0, result.err
+    before, after = result.err.split("rung 1 of 1")
+    assert "warning: there is no test set" in before and "warning: there is no test set" not in after
+    assert "95 % interval, by bootstrap of the validation lines" in result.text
+    assert "BLEU of the validation lines, which also chose the weights: there is no test set" in result.text
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        (("--test-source", "t.en", "--test-target", "t.de"), ["--choose-rates"], "--choose-rates needs validation"),
+        ((), [], "data has neither test nor validation lines"),
+    ],
+)
+def test_data_without_the_lines_that_are_needed_are_refused_before_the_training(
+    nmt_in, prepared, tmp_path, files, options, message
+):
+    for path in prepared.glob("?.??"):
+        shutil.copy(path, tmp_path)
+    command = ("prepare", "--source", "a.en", "--target", "a.de", "--vocab-size", 60, "--set", "data.hold_out=0")
+    assert nmt_in(tmp_path, *command, *files, "--out", "data").code == 0
+    assert_user_error(nmt_in(tmp_path, "ladder", "data", "--rungs", "demo-rnn", *options), message)
+    assert not (tmp_path / "ladder").exists()
 
 
 def test_an_interrupted_ladder_resumes(nmt_in, start_nmt, prepared, tmp_path):
@@ -222,6 +264,10 @@ def test_a_rate_that_diverges_is_not_chosen(prepared, tmp_path, monkeypatch, cap
     assert best_rate(ladder, "demo", "a rung", force=False) == 2e-3
     shown = capsys.readouterr().err
     assert "training diverged" in shown and "with 0.002, inf with 1e+30" in shown
+    monkeypatch.setattr("nmt_cli.ladder.FIRST_RATES", (1e30,))
+    with pytest.raises(NmtError, match="no trial of demo has a finite validation loss"):
+        best_rate(ladder, "demo", "a rung", force=False)
+    monkeypatch.setattr("nmt_cli.ladder.FIRST_RATES", (2e-3, 1e30))
     other = replace(ladder, changes={**settings, "train.clip": 0.5})
     with pytest.raises(NmtError, match="has other settings"):
         best_rate(other, "demo", "a rung", force=False)
@@ -262,6 +308,12 @@ def test_data_of_another_kind_are_those_of_the_corpus(tmp_path, monkeypatch):
         climb("two", force=False)
     climb("two", force=True)
 
+    # DATA may have the pieces of other data. The rung learns its own.
+    prepare(tmp_path / "data", out=tmp_path / "more", set={"vocab.reuse": str(tmp_path / "data")})
+    ladder = Ladder(load_recipe(tmp_path / "more/recipe.toml"), {}, tmp_path / "rungs", minutes=1, flops=0)
+    train_rungs(ladder, ["demo-bytenet"], [[ladder.recipe("demo-bytenet", seed=1)]], choose_rates=False, force=False)
+    assert load_vocab(tmp_path / "rungs/data-char/vocab").type == "char"
+
 
 def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
     """ByteNet gets data of characters. An ensemble is the runs of all seeds."""
@@ -293,6 +345,10 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
             for model in ("ConvS2S", "ConvS2S, ensemble")
         )
         assert ensemble == 2 * single
+        note = "an ensemble of 2 seeds: parameters, time and FLOPs are sums; ±: 95 % interval, by bootstrap of the test"
+        assert note in " ".join(text.split())
+    alone = replace(measured, runs=measured.runs[:1], translations=measured.translations[:1], ensemble={})
+    assert "an ensemble of" not in plain(show_table2([alone], 80), 80)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +359,7 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
         (["--minutes", 0], "each rung needs one budget"),
         (["--rungs", "demo-rnn,demo-rnn"], "two rungs would share the folder ladder/demo-rnn"),
         (["--sentence", " "], "--sentence is empty"),
+        (["--sentence", "caf\udce9"], "the sentence is not UTF-8"),
         (["--out", "data"], "must be separate folders"),
         (["--set", "model.ff=8"], "model.ff"),
         (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed exclude each other"),

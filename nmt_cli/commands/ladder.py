@@ -38,7 +38,12 @@ def ladder(
         bool,
         Option("--choose-rates", help="First find the learning rate of each rung, in trials of half the budget."),
     ] = False,
-    lines: Annotated[int, Option(min=0, metavar="N", help="Translate this many test lines. 0: all.")] = 0,
+    lines: Annotated[
+        int,
+        Option(
+            min=0, metavar="N", help="Translate this many test lines, or validation lines without a test set. 0: all."
+        ),
+    ] = 0,
     sentence: Annotated[
         str, Option(metavar="TEXT", help="Draw the attention of this sentence.")
     ] = "I like the green cat.",
@@ -58,9 +63,9 @@ def ladder(
     nmt ladder data/en-de --table2 --minutes 10 --set model.dropout=0.3 --out table2
     nmt ladder data/en-de --rungs demo-rnn,mine.toml --flops 1e13 --out my-rungs
     """
-    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, measure, show, show_table2, train_rungs
+    from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, evaluation_splits, measure, show, show_table2, train_rungs
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
-    from nmt_cli.terminal.console import output, say, stages
+    from nmt_cli.terminal.console import output, say, stages, warn
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import is_blank
     from nmt_cli.training.session import Interrupted
@@ -69,6 +74,10 @@ def ladder(
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
+    if any(
+        "\ud800" <= character <= "\udfff" for character in sentence
+    ):  # Python makes them of bytes that are not UTF-8
+        raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
     if is_blank(sentence):
         raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
     rows = tuple(dict.fromkeys(row.recipe for row in TABLE2))
@@ -86,6 +95,12 @@ def ladder(
     folders = [recipe.run_folder for seeded in recipes for recipe in seeded]
     if twice := [folder for folder in folders if folders.count(folder) > 1]:
         raise NmtError(f"two rungs would share the folder {twice[0]}", "give the recipes different names")
+    splits = evaluation_splits(runs.corpus)
+    if "test" not in splits:
+        warn("there is no test set: BLEU will be that of the validation lines, which also choose the weights")
+    if choose_rates and "valid" not in splits:
+        problem = f"--choose-rates needs validation lines, but {runs.corpus.prepared_folder} has none"
+        raise NmtError(problem, "prepare the data with validation files")
 
     # 2. Training. A finished run is not trained again.
     try:
