@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain, compress, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nmt_cli.data.blocks import Pair
-from nmt_cli.data.check import CheckedCorpus, check_corpora
+from nmt_cli.data.check import check_corpora
 from nmt_cli.data.prepare import Files, file_paths, prepare
 from nmt_cli.data.report import Report
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, foreign_names, new_folder, read_record
+from nmt_cli.files import check_overwrite, checksums, foreign_names, new_folder, read_record
 from nmt_cli.recipe.load import open_recipe, settings_of
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
@@ -25,6 +25,7 @@ from nmt_cli.text.lines import is_read_once, name_of, read_lines, write_text
 _CHOSEN_FILES = re.compile(r"(train|valid|both)\.(source|target)\.txt")
 _HELD_OUT = 500  # pairs of --keep for validation if the model's own are missing; at most a tenth of the pairs
 
+T = TypeVar("T")
 Texts = tuple[Path, Path]  # a source and its translations
 
 
@@ -112,6 +113,8 @@ def prepare_fine_tuning(
         _write(temporary, "valid", _pairs(old_valid) if old_valid else held_out)
         turns = zip_longest(_pairs(new_valid), _pairs(_texts(temporary, "valid")))
         _write(temporary, "both", (pair for pair in chain.from_iterable(turns) if pair))
+        if (folder / "meta.json").is_file() and chosen.is_dir() and checksums(temporary) != checksums(chosen):
+            check_overwrite(folder, force, [], note=" with other content or settings")
     (source, target), (valid_source, valid_target) = (_texts(chosen, split) for split in ("train", "both"))
     report = in_languages(
         source=source,
@@ -122,7 +125,9 @@ def prepare_fine_tuning(
         out=folder,
         set=set,
     )
-    return FineTuningData(folder, report, len(kept), new_valid, _texts(chosen, "valid"))
+    return FineTuningData(
+        folder, report, len(kept), new_valid, _texts(chosen, "valid") if old_valid or held_out else None
+    )
 
 
 def validation_texts(folder: Path) -> Texts | None:
@@ -152,16 +157,12 @@ def _choose(
     with tempfile.TemporaryDirectory(prefix="nmt-finetune-") as spool:
         silent: ShowProgress = lambda stage, done, total: None  # noqa: E731
         (corpus,) = check_corpora("old", (keep,), old.data, Path(spool), show or silent)
-        held_out = _evenly(corpus, min(most_held_out, corpus.lines // 10))
-        kept = _evenly(corpus, min(round(wanted) + len(held_out), corpus.lines))
-    return [pair for number, pair in kept.items() if number not in held_out], list(held_out.values())
+        held_out = dict(_evenly(enumerate(corpus.pairs()), corpus.lines, min(most_held_out, corpus.lines // 10)))
+        others = (pair for number, pair in enumerate(corpus.pairs()) if number not in held_out)
+        rest = corpus.lines - len(held_out)
+        return list(_evenly(others, rest, min(round(wanted), rest))), list(held_out.values())
 
 
-def _evenly(corpus: CheckedCorpus, count: int) -> dict[int, Pair]:
-    """This many pairs of a corpus at even distances, by line number."""
-    lines = max(1, corpus.lines)
-    return {
-        number: pair
-        for number, pair in enumerate(corpus.pairs())
-        if (number + 1) * count // lines > number * count // lines
-    }
+def _evenly(items: Iterable[T], length: int, count: int) -> Iterator[T]:
+    """`count` of these items, at even distances. `length` is the number of items."""
+    return compress(items, ((number + 1) * count // length > number * count // length for number in range(length)))

@@ -17,7 +17,7 @@ from support.toy_runs import sets
 from nmt_cli.commands.finetune import default_run
 from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
 from nmt_cli.errors import NmtError
-from nmt_cli.files import write_record
+from nmt_cli.files import checksums, write_record
 from nmt_cli.recipe.schema import Corpus
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import load_vocab
@@ -64,22 +64,54 @@ def test_new_and_old_validation_lines_take_turns(text, prepared, tmp_path):
     assert again.report is None and again.kept == data.kept
 
 
-def test_old_validation_pairs_are_held_out_if_the_model_has_none(text, prepared, tmp_path):
+@pytest.fixture
+def without_valid(prepared, tmp_path) -> Path:
+    """A model whose validation text is missing, as that of every imported model is."""
     shutil.copytree(prepared / "data", tmp_path / "base")
     for side in ("source", "target"):
         (tmp_path / f"base/valid.{side}.txt").unlink()
+    return tmp_path / "base"
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.25, 60), (0.5, 180), (0.9, 360)])
+def test_old_validation_pairs_are_held_out_if_the_model_has_none(share, expected, text, without_valid, tmp_path):
+    """Of 400 old pairs, 40 are held out."""
     new = NewText(*text["mine"], None)
-    data = prepare_fine_tuning(tmp_path / "base", tmp_path / "d", new, keep=Corpus(*text["old"]), share=0.9)
+    data = prepare_fine_tuning(without_valid, tmp_path / "d", new, keep=Corpus(*text["old"]), share=share)
     assert data.old_valid is not None
     held_out, kept = (lines_of(tmp_path / f"d-old/{split}.source.txt") for split in ("valid", "train"))
-    assert len(held_out) == 40 and len(kept) == 360
+    assert len(held_out) == 40 and len(kept) == data.kept == expected
     assert not set(held_out) & set(kept)
+
+
+def test_few_old_pairs_leave_none_for_validation(text, without_valid, tmp_path):
+    for path in text["old"]:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:9]))
+    new = NewText(*text["mine"], None)
+    data = prepare_fine_tuning(without_valid, tmp_path / "d", new, keep=Corpus(*text["old"]))
+    assert data.kept == 9 and data.old_valid is None and data.new_valid is not None
+
+
+def test_another_share_keeps_the_data_of_the_first_unless_it_is_forced(text, prepared, tmp_path):
+    new, keep = NewText(*text["mine"], None), Corpus(*text["old"])
+    prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=keep, share=0.25)
+    before = {folder: checksums(tmp_path / folder) for folder in ("d", "d-new", "d-old")}
+    with pytest.raises(NmtError, match=r"d exists with other content or settings"):
+        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=keep, share=0.5)
+    assert before == {folder: checksums(tmp_path / folder) for folder in before}
+    assert prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=keep, share=0.5, force=True).kept == 180
+    shutil.rmtree(tmp_path / "d-old")
+    again = prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=keep, share=0.5)
+    assert again.report is None and (tmp_path / "d-old").is_dir()
 
 
 def test_finetune_trains_from_the_model_and_compares_both_models(nmt, toy, text, tmp_path):
     assert nmt("train", toy, "--out", "runs/base", *sets("train.steps=3")).code == 0
-    command = ("finetune", "runs/base", "--source", "mine.en", "--target", "mine.de", "--keep", "old.en", "old.de")
-    result = nmt(*command, *sets("train.steps=4", "train.precision=fp32"))
+    files = ("--source", "mine.en", "--target", "mine.de", "--keep", "old.en", "old.de")
+    # "german" is no language code, so no tokenizer belongs to it.
+    settings = sets("train.steps=4", "train.precision=fp32", "data.target_lang=german")
+    command = ("finetune", "runs/base", *files, *settings)
+    result = nmt(*command)
     assert result.code == 0, result.err
     about = load_model(tmp_path / "runs/base-mine").about
     assert about["from"] == str(tmp_path / "runs/base")
@@ -88,7 +120,7 @@ def test_finetune_trains_from_the_model_and_compares_both_models(nmt, toy, text,
     # Each of the two tables has BLEU and chrF of both models.
     assert len(re.findall(r"(?:BLEU|chrF2) +before +[\d.]+ .*\n +after +[\d.]+ ", result.text)) == 4
     # The same command finds the run complete, and only compares again.
-    again = nmt(*command, *sets("train.steps=4", "train.precision=fp32"))
+    again = nmt(*command)
     assert again.code == 0 and "On new text" in again.text, again.err
 
 
