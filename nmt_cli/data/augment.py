@@ -20,7 +20,7 @@ import numpy as np
 from nmt_cli.recipe.schema import Augment
 from nmt_cli.text.languages import language_code
 from nmt_cli.text.spelling import KEYBOARD
-from nmt_cli.text.vocab import Vocab
+from nmt_cli.text.vocab import Vocab, symbol_pattern
 
 Sides = list[list[np.ndarray]]  # the ids of all sources, and of all targets
 
@@ -46,8 +46,7 @@ class Rewriter:
 
     def __init__(self, language: str = "", symbols: tuple[str, ...] = ()) -> None:
         self.dotted_capital_i = language_code(language) in _DOTTED_CAPITAL_I
-        texts = [re.escape(symbol) for symbol in sorted(symbols, key=len, reverse=True)]
-        self._kept = re.compile(f"({'|'.join([*texts, *_KEPT])})")
+        self._kept = re.compile(f"({'|'.join([symbol_pattern(symbols), *_KEPT])})")
 
     def capitals(self, text: str) -> str:
         return self._outside_kept(text, self._upper)

@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -130,6 +130,11 @@ class Vocab:
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         return self.target.decode(ids) if ids else []
+
+
+def symbol_pattern(symbols: Sequence[str]) -> str:
+    """A regular expression of the symbols, the longest first. Without symbols, it matches nothing."""
+    return "|".join(map(re.escape, sorted(symbols, key=len, reverse=True))) or "(?!)"
 
 
 def pieces_of(side: sentencepiece.SentencePieceProcessor) -> list[str]:

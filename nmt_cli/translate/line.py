@@ -26,7 +26,7 @@ from nmt_cli.text.alignment import SPACE, Word, aligned, over_words, words_of
 from nmt_cli.text.languages import puts_spaces_between_sentences
 from nmt_cli.text.lines import is_blank, normalize, one_line
 from nmt_cli.text.sentences import split_sentences
-from nmt_cli.text.vocab import UNK, Vocab
+from nmt_cli.text.vocab import UNK, Vocab, symbol_pattern
 from nmt_cli.translate.glossary import Term, capitalized, terms_in
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import (
@@ -60,10 +60,11 @@ Segment = tuple[list[Output], frozenset[str]]  # the n best of a part of a line,
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a line, line[start:stop]. Its text is normalized, and begins with the tags of the line."""
+    """A part of a line, line[start:stop]. Tags and text are normalized."""
 
-    text: str
-    ids: tuple[int, ...]
+    tags: str  # the symbols at the beginning of the line. The model reads them before the text, and does not write them
+    text: str  # without the tags
+    ids: tuple[int, ...]  # of the tags and the text
     start: int
     stop: int
     words: tuple[int, ...] | None  # the number of each word in the line; None: a word was cut, so nothing is aligned
@@ -93,9 +94,10 @@ class LineTranslator:
     def __init__(self, vocab: Vocab, settings: Settings) -> None:
         self.vocab, self.settings = vocab, settings
         self.spaced = [puts_spaces_between_sentences(side) for side in (vocab.source_lang, vocab.target_lang)]
-        symbols = "|".join(re.escape(symbol) for symbol in sorted(vocab.symbols, key=len, reverse=True))
+        symbol = symbol_pattern(vocab.symbols)
+        self.symbol = re.compile(symbol)
         # Symbols that the user types at the beginning of a line, such as <2de>.
-        self.tags = re.compile(rf"(?:\s*(?:{symbols or '(?!)'})\s*)+")
+        self.tags = re.compile(rf"(?:\s*(?:{symbol})\s*)+")
 
         @cache
         def is_known(character: str) -> bool:
@@ -166,29 +168,30 @@ class LineTranslator:
     def _parts(self, row: Row) -> list[_Part]:
         """The parts of a line that are translated one by one. Tags at the beginning of a line go with every part."""
         match = self.tags.match(row.text)
-        tags, begin = (match[0], match.end()) if match and not is_blank(row.text[match.end() :]) else ("", 0)
-
         form = self.vocab.normalization
+        tags, begin = "", 0
+        if match and not is_blank(row.text[match.end() :]):
+            tags, begin = normalize(match[0], form) + " " * match[0][-1].isspace(), match.end()
 
         def count(text: str) -> int:
-            return self._count(normalize(tags + text, form))
+            return self._count(tags + normalize(text, form))
 
         # A prefix of several sentences belongs to several parts, so such a line is not split by sentence.
         by_sentence = self.settings.split and len(split_sentences(row.given, self.vocab.target_lang)) < 2
         limit, language = self.settings.longest_source, self.vocab.source_lang
         texts = split_line(row.text[begin:], language, limit, count, self._required, by_sentence)
-        parts, number_of_tags = [], self._count_words(self._encode(normalize(tags, form)))
+        parts, number_of_tags = [], self._count_words(self._encode(tags))
         words = number_of_tags  # of the line, up to here
         for text in texts:
             start, begin = begin, begin + len(text)
             if is_blank(text):
                 continue
-            clean = normalize(tags + text, form)
-            ids = self._encode(clean)
+            clean = normalize(text, form)
+            ids = self._encode(tags + clean)
             start += len(text) - len(text.lstrip())
             more = self._count_words(ids) - number_of_tags if self.settings.align else 0
             numbers = (*range(number_of_tags), *range(words, words + more))
-            parts.append(_Part(clean, ids, start, start + len(text.strip()), numbers))
+            parts.append(_Part(tags, clean, ids, start, start + len(text.strip()), numbers))
             words += more
         if len(parts) == 1 or not self.settings.align:
             return parts
@@ -247,13 +250,18 @@ class LineTranslator:
     def _terms(self, text: str) -> list[Term]:
         """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
-        fixed = verbatim(text) if terms and self.settings.protect else []
+        fixed = self._verbatim(text) if terms and self.settings.protect else []
         return [term for term, spans in overlaps(terms, fixed) if all(map(term.contains, spans))]
 
+    def _verbatim(self, text: str) -> list[Span]:
+        """Text that is no word of the language: code, addresses and the like, and symbols of the vocabulary."""
+        symbols = [Span(match.start(), match.end(), match[0]) for match in self.symbol.finditer(text)]
+        return without_overlaps([*verbatim(text), *symbols])
+
     def _fixed(self, text: str) -> list[Span]:
-        """Text that is no word of the language: code, addresses and the like, and terms of the glossary."""
+        """Text in which no typo is corrected: text that is no word, and terms of the glossary."""
         terms = self.settings.glossary.find(text) if self.settings.glossary else []
-        return without_overlaps([*verbatim(text), *terms])
+        return without_overlaps([*self._verbatim(text), *terms])
 
     def _required(self, text: str) -> list[Span]:
         """Everything that the translation must contain, from left to right. A term wins over protected text."""
@@ -273,14 +281,17 @@ class LineTranslator:
 
         A model that was trained for capitals or title case reads them as they are.
         """
-        recased = None if has_prefix else sentence_case(part.text, verbatim, self._count, self.vocab.source_lang)
+        recased = None if has_prefix else sentence_case(part.text, self._verbatim, self._count, self.vocab.source_lang)
         if recased and recased.case not in self.settings.known_cases:
-            part = replace(part, text=recased.text, ids=self._encode(recased.text), recased=recased)
+            part = replace(self._with_text(part, recased.text), recased=recased)
         words = self.settings.words
         changed = respell(part.text, self._fixed, words) if words else None
-        if changed and len(ids := self._encode(changed.text)) <= self.settings.longest_source:
-            part = replace(part, text=changed.text, ids=ids, respelled=changed.corrections)
+        if changed and len((new := self._with_text(part, changed.text)).ids) <= self.settings.longest_source:
+            part = replace(new, respelled=changed.corrections)
         return part
+
+    def _with_text(self, part: _Part, text: str) -> _Part:
+        return replace(part, text=text, ids=self._encode(part.tags + text))
 
     def _segment(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part, and give the translation the case of the source."""
@@ -294,15 +305,15 @@ class LineTranslator:
 
     def _repaired(self, line: int, part: _Part, prefix: tuple[int, ...]) -> Program[Segment]:
         """Translate a part, and repair the translation where something was lost."""
-        text, ids = part.text, part.ids
+        text = part.text
         # Copy text that is too long for the model and must not be cut. Also copy text without words: from marks alone,
         # a model invents a sentence.
         has_words = any(map(str.isalnum, text)) or not self.settings.protect
-        if len(ids) > self.settings.longest_source or not has_words:
+        if len(part.ids) > self.settings.longest_source or not has_words:
             return self._copied(text, prefix)
         # 1. Translate the text as it is, with the terms of the glossary.
-        hypotheses, flags = yield from self._with_terms(line, text, ids, prefix)
-        outputs, found = self._outputs(ids, hypotheses, len(prefix), part.words)
+        hypotheses, flags = yield from self._with_terms(line, part, prefix)
+        outputs, found = self._outputs(part.ids, hypotheses, len(prefix), part.words)
         required = self._required(text)
         missing = self._lost(required, outputs[0].text)
         if not missing:
@@ -313,13 +324,16 @@ class LineTranslator:
             rest, gaps = take_out(text, taken)
             if not any(map(str.isalnum, rest)):
                 return self._copied(replaced(text, taken), prefix, flags)
-            ids, boundaries = self._encode(rest), self._pieces_before(rest, [gap.at for gap in gaps])
-            hypotheses, forced = yield from self._with_terms(line, rest, ids, prefix, attention=True)
-            outputs, found = self._outputs(ids, hypotheses, len(prefix), None)
+            shorter = self._with_text(part, rest)
+            tags, *boundaries = self._pieces_before(shorter, [0, *(gap.at for gap in gaps)])
+            boundaries = [boundary - tags for boundary in boundaries]
+            hypotheses, forced = yield from self._with_terms(line, shorter, prefix, attention=True)
+            outputs, found = self._outputs(shorter.ids, hypotheses, len(prefix), None)
             flags |= forced | {"restored"}
             for n, hypothesis in enumerate(hypotheses):
                 pieces = list(outputs[n].tokens)
-                attention = attention_of(hypothesis, len(ids))[self._kept(hypothesis, ids, len(prefix))]
+                kept = self._kept(hypothesis, shorter.ids, len(prefix))
+                attention = attention_of(hypothesis, len(shorter.ids))[kept, tags:]
                 restored = put_back(pieces, attention, gaps, boundaries, self._decoder(pieces), len(prefix))
                 outputs[n] = replace(outputs[n], text=one_line(restored))
             if not self._lost(required, outputs[0].text):
@@ -332,22 +346,22 @@ class LineTranslator:
         return [Output(one_line(space.join(part for part in (begin, text) if part)))], flags | {"copied"}
 
     def _with_terms(
-        self, line: int, text: str, ids: tuple[int, ...], prefix: tuple[int, ...], attention: bool = False
+        self, line: int, part: _Part, prefix: tuple[int, ...], attention: bool = False
     ) -> Program[tuple[list[Hypothesis], frozenset[str]]]:
         """Search, and force every missing term of the glossary at the place where the model translated it otherwise."""
         # A term that the model cannot write is not forced. If the model adds an ending to a forced term, the term
         # counts as lost, and `_repaired` puts it back.
-        terms = [term for term in self._terms(text) if UNK not in self.vocab.target.encode(term.wanted)]
-        sources = self._source_pieces(text, terms)
+        terms = [term for term in self._terms(part.text) if UNK not in self.vocab.target.encode(term.wanted)]
+        sources = self._source_pieces(part, terms)
         attention = attention or self.settings.align or bool(terms)
-        request = Request(ids, prefix, len(prefix), line, attention, self.settings.tokens, self.settings.coverage)
+        request = Request(part.ids, prefix, len(prefix), line, attention, self.settings.tokens, self.settings.coverage)
         (hypotheses,) = yield [request]
         forced: list[Term] = []  # no term is forced twice
         for _ in terms[:MOST_FORCED]:
             best = hypotheses[0]
             written = self.vocab.target.decode(list(best.ids))
             missing = [term for term in lost(terms, terms_in(written, terms)) if term not in forced]
-            places = self._places([sources[term] for term in missing], best, len(ids), len(request.prefix))
+            places = self._places([sources[term] for term in missing], best, len(part.ids), len(request.prefix))
             choices = []
             for term, at in zip(missing, places, strict=True):
                 new = self._pieces_at(term, best.ids, at, written)
@@ -361,23 +375,23 @@ class LineTranslator:
             (hypotheses,) = yield [request]
         return hypotheses, frozenset({"glossary"} if forced else ())
 
-    def _pieces_before(self, text: str, positions: Sequence[int]) -> list[int]:
-        """How many source pieces of the text begin before each position.
+    def _pieces_before(self, part: _Part, positions: Sequence[int]) -> list[int]:
+        """How many source pieces of the part begin before each position of its text.
 
         Both are counted in characters that are not spaces, because a piece begins with the space before it.
         """
-        source = self.vocab.source
+        source, text = self.vocab.source, part.tags + part.text
         begins, seen = [], 0
         for index, piece in zip(source.encode(text), source.encode(text, out_type=str), strict=True):
             continues = source.is_byte(index) and 0x80 <= int(piece[3:5], 16) < 0xC0  # a further byte of a character
             begins.append(seen - continues)
             seen += not continues if source.is_byte(index) else len(piece) - piece.count(SPACE)
         before = list(accumulate((character not in (" ", SPACE) for character in text), initial=0))
-        return [bisect_left(begins, before[position]) for position in positions]
+        return [bisect_left(begins, before[len(part.tags) + position]) for position in positions]
 
-    def _source_pieces(self, text: str, terms: Sequence[Span]) -> dict[Span, slice]:
+    def _source_pieces(self, part: _Part, terms: Sequence[Span]) -> dict[Span, slice]:
         """The source pieces of each term."""
-        first, last = (self._pieces_before(text, at) for at in ([t.start for t in terms], [t.stop for t in terms]))
+        first, last = (self._pieces_before(part, at) for at in ([t.start for t in terms], [t.stop for t in terms]))
         return {term: slice(a, max(a + 1, b)) for term, a, b in zip(terms, first, last, strict=True)}
 
     def _places(self, sources: Sequence[slice], best: Hypothesis, length: int, after: int) -> list[int]:

@@ -18,7 +18,7 @@ from nmt_cli.search.contract import Hypothesis, SearchOptions
 from nmt_cli.text.spelling import Words
 from nmt_cli.text.vocab import Vocab, learn, load_vocab, write_vocab
 from nmt_cli.translate import glossary, protect
-from nmt_cli.translate.line import MOST_FORCED, LineTranslator, cut_loops
+from nmt_cli.translate.line import MOST_FORCED, LineTranslator, _Part, cut_loops
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, contents, lost, overlaps, protected, put_back, replaced, take_out, verbatim
 from nmt_cli.translate.respell import respell
@@ -187,7 +187,7 @@ def force_terms(vocab: Vocab, text: str) -> int:
     written = tuple(vocab.target.encode("like I " * (len(text) // 7)))
 
     def run(text: str) -> None:
-        program = line._with_terms(1, text, ids, ())
+        program = line._with_terms(1, _Part("", text, ids, 0, len(text), None), ())
         asked, answer = 0, None
         try:
             while True:
