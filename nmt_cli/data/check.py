@@ -44,7 +44,10 @@ def check_corpora(
     """Read the corpora of a split. `spool` is a folder for temporary files."""
     checked = []
     for number, given in enumerate(corpora):
-        copies = [spool / f"{split}-{number}{path.name}" if is_read_once(path) else None for path in given.paths]
+        # A copy is plain text, whatever the pipe is called.
+        copies = [
+            spool / f"{split}-{number}-{side}" if is_read_once(path) else None for side, path in enumerate(given.paths)
+        ]
         scans = [_check_file(*files, given.target is None, show) for files in zip(given.paths, copies, strict=True)]
         counts, digests, sides = zip(*scans, strict=True)
         names = [name_of(path) for path in given.paths]

@@ -106,6 +106,11 @@ def prepare(
         raise NmtError("there is nothing to prepare: no training corpus is named", hint)
     paths = _files_of(recipe)
     check_stdin_once(paths)
+    for path in (*paths, folder, *filter(None, [recipe.vocab.reuse])):
+        try:
+            str(path.absolute()).encode()  # Python turns the bytes of another encoding into lone surrogates
+        except UnicodeEncodeError:
+            raise NmtError(f"the name {path} is not UTF-8", "rename the file or the folder") from None
     missing = [path for path in paths if path != STDIN and not path.exists()]
     if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
         raise NmtError(f"there is no file {missing[0]}", note)
@@ -182,7 +187,20 @@ def prepare_recipe(
         "vocab.size": vocab_size,
     }
     given = {key: value for key, value in options.items() if value not in (None, [])}
-    return open_recipe(recipe, {**old, **given, **(set or {})})
+    return _with_reused_kind(open_recipe(recipe, {**old, **given, **(set or {})}))
+
+
+def _with_reused_kind(recipe: Recipe) -> Recipe:
+    """With vocab.reuse, the recipe has the kind of pieces of that vocabulary."""
+    reuse = recipe.vocab.reuse
+    if reuse is None:
+        return recipe
+    kind: Any = load_vocab(find_vocab(reuse)).type
+    recipe = dataclasses.replace(recipe, vocab=dataclasses.replace(recipe.vocab, type=kind))
+    problems = [*((f"vocab.{key}", problem) for key, problem in recipe.vocab.problems()), *recipe.problems()]
+    for key, problem in problems:  # open_recipe has checked the recipe with the kind that it states
+        raise NmtError(f"{key} does not fit the vocabulary of {reuse}: {problem}", f"leave {key} out")
+    return recipe
 
 
 def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
@@ -286,6 +304,7 @@ class _Preparation:
         data = self.recipe.data
         return Report(
             languages=(data.source_lang or "source", data.target_lang or "target"),
+            corpora=len(self.corpora["train"]),
             read=self.lines,
             held_out=len(held_out),
             dropped={rule: self.dropped.counts[rule] for rule in RULES if getattr(data.clean, rule)},

@@ -43,6 +43,7 @@ class Report:
     """read = kept + held_out + the sum of dropped, where kept is splits["train"].sentences."""
 
     languages: tuple[str, str]
+    corpora: int  # training corpora
     read: int
     held_out: int
     dropped: dict[str, int]
@@ -114,11 +115,15 @@ def _lengths(report: Report) -> Table:
 
 
 def _examples(report: Report) -> Table:
-    table = new_table("rule", "line", "source and target", title="Dropped, for example")
+    several = report.corpora > 1
+    table = new_table(
+        "rule", "line", "source and target", title="Dropped, for example", left=(0, 1) if several else (0,)
+    )
     table.columns[2].justify = "left"
-    table.columns[2].overflow = "fold"
+    table.columns[1].overflow = table.columns[2].overflow = "fold"
     for example in report.examples:
-        table.add_row(example.rule, f"{example.line:,}", Text(f"{_short(example.source)}\n{_short(example.target)}"))
+        line = f"{example.file}:{example.line}" if several else f"{example.line:,}"
+        table.add_row(example.rule, Text(line), Text(f"{_short(example.source)}\n{_short(example.target)}"))
     return table
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.checks import assert_user_error
 from support.prepared import meta, shards
 from support.toy_corpus import corpus
 
@@ -169,14 +170,18 @@ def test_several_corpora_compressed_and_from_standard_input(nmt, write, tmp_path
 
 
 def test_pipes_are_read_as_files_are(nmt, write, small, tmp_path):
-    """Such as --source <(zcat a.en.gz). Preparation reads the training text several times, a pipe gives it once."""
+    """Such as --source <(zcat a.en.gz). Preparation reads the training text several times, a pipe gives it once.
+
+    The pipes have the same name, in different folders. They give compressed text, as their name says.
+    """
     assert nmt(*small).code == 0
     names = ("a.en", "a.de", "v.en", "v.de")
-    pipes = {name: tmp_path / f"pipe-{name}" for name in names}
+    pipes = {name: tmp_path / f"pipe-{name}/pipe.gz" for name in names}
     for pipe in pipes.values():
+        pipe.parent.mkdir()
         os.mkfifo(pipe)
     writers = [
-        threading.Thread(target=pipe.write_bytes, args=((tmp_path / name).read_bytes(),), daemon=True)
+        threading.Thread(target=pipe.write_bytes, args=(gzip.compress((tmp_path / name).read_bytes()),), daemon=True)
         for name, pipe in pipes.items()
     ]
     for writer in writers:
@@ -251,6 +256,32 @@ def test_the_first_example_of_the_recipe_page_prepares_its_own_files(nmt, write,
         "valid": [1],
         "test": [],
     }
+
+
+def test_a_reused_vocabulary_states_the_kind_of_its_pieces(nmt, small, tmp_path):
+    assert nmt(*small, "--set", "vocab.type=char", "--vocab-size", 30).code == 0
+    reuse = ("--set", "vocab.reuse=out", "--out", "more")
+    result = nmt(*small[:-4], *reuse)
+    assert result.code == 0, result.err
+    assert "joint char pieces" in result.text and "joint char pieces" in (tmp_path / "more/report.txt").read_text()
+    assert meta(tmp_path / "more")["report"]["vocab_type"] == "char"
+    assert load_recipe(tmp_path / "more/recipe.toml").vocab.type == "char"
+    refused = nmt(*small[:-4], *reuse, "--set", "train.subword_sampling=0.1", "--force")
+    assert_user_error(refused, "train.subword_sampling does not fit the vocabulary of out")
+    refused = nmt("train", "more", "--set", "train.subword_sampling=0.1")
+    assert_user_error(refused, 'vocab.type = "char" has none')
+
+
+def test_examples_of_several_corpora_name_their_files(nmt, write, tmp_path):
+    for name, first in (("a", 1000), ("b", 2000)):
+        for side, text in zip(("en", "de"), corpus(200, first), strict=True):
+            write(f"{name}.{side}", text + ("Berlin\n" if name == "b" else ""))
+    files = [part for name in "ab" for part in ("--source", f"{name}.en", "--target", f"{name}.de")]
+    result = nmt("prepare", *files, "--vocab-size", 60, "--out", "out")
+    assert result.code == 0, result.err
+    assert "b.en:201" in result.text and "b.en:201" in (tmp_path / "out/report.txt").read_text()
+    alone = nmt("prepare", *files[4:], "--vocab-size", 60, "--out", "alone")
+    assert "b.en" not in alone.text and "201" in alone.text
 
 
 def test_a_recipe_file_has_its_data_folder_beside_it(nmt, write, small, tmp_path):

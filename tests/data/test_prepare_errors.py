@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.checks import assert_user_error
+from support.checks import Result, assert_user_error
 from support.prepared import meta
 from support.toy_corpus import corpus
 
@@ -148,6 +148,20 @@ def test_wrong_options_and_files_are_user_errors(nmt, write, small, tmp_path, op
     before = sorted(path for path in tmp_path.rglob("*"))
     assert_user_error(nmt("prepare", *options), message)
     assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("option", ["--source", "--out"])
+def test_a_path_that_is_not_utf8_is_refused_before_any_work(small, tmp_path, option):
+    """recipe.toml and meta.json are UTF-8."""
+    name = os.fsdecode(b"caf\xe9.en")
+    words = [*small[:2], name, *small[3:]] if option == "--source" else [*small, option, name]
+    if option == "--source":
+        (tmp_path / "a.en").rename(tmp_path / name)
+    before = sorted(tmp_path.iterdir())
+    command = [sys.executable, "-m", "nmt_cli", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert_user_error(Result(done.returncode, done.stdout, done.stderr.decode()), "the name caf\\udce9.en is not UTF-8")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_damaged_meta_json_is_a_user_error(nmt, small, tmp_path):
