@@ -8,6 +8,7 @@ import typer
 from typer import Argument, Option
 
 from nmt_cli.commands.options import shipped_names
+from nmt_cli.errors import NmtError
 
 
 def recipes(
@@ -25,6 +26,8 @@ def recipes(
     from nmt_cli.terminal.console import output, say
     from nmt_cli.text.lines import read_lines
 
+    if keys and name:
+        raise NmtError("--keys lists the keys of every recipe, but one recipe is named", "leave one of them out")
     if keys:
         output().print(key_tables())
     elif name:

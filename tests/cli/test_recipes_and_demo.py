@@ -17,6 +17,7 @@ def test_recipes_are_listed_and_printed(nmt):
     assert nmt("recipes", "demo").text == (ROOT / "recipes/demo.toml").read_text(encoding="utf-8")
     keys = nmt("recipes", "--keys").text
     assert "train.warmup" in keys and "4000" in keys
+    assert_user_error(nmt("recipes", "demo", "--keys"), "--keys lists the keys of every recipe")
 
 
 def test_recipe_that_is_not_utf8_is_not_printed(nmt, write):
