@@ -14,6 +14,7 @@ import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
@@ -107,6 +108,18 @@ def _decode(data: bytes, path: Path, first_line: int) -> str:
     raise NmtError(f"{name_of(path)}, line {line}, byte {byte}: {problem}", hint)
 
 
+def check_text(text: object, name: str) -> str:
+    """The text, if UTF-8 can encode it. Bytes of a command line that are not UTF-8 become lone surrogates in Python."""
+    if not isinstance(text, str):
+        raise NmtError(f"{name} is {text!r:.80}, not a text", "texts are Python strings")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        hint = "set the terminal, or the program that wrote the text, to UTF-8"
+        raise NmtError(f"{name} is not UTF-8", hint) from None
+    return text
+
+
 def name_of(path: Path) -> str:
     return "standard input" if path == STDIN else str(path)
 
@@ -165,7 +178,10 @@ def _zst_chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _similar_files(path: Path) -> str:
-    near = sorted(other.name for other in path.parent.glob(path.name.split(".")[0] + "*"))[:3] if path.name else []
+    begin, near = path.name.split(".")[0], list[str]()
+    if begin:
+        with suppress(OSError):
+            near = sorted(other.name for other in path.parent.iterdir() if other.name.startswith(begin))[:3]
     if near:
         return f"the folder has {', '.join(near)}"
     return "paths are relative to the current folder; paths in a recipe, to the folder of the recipe"

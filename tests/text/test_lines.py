@@ -127,6 +127,15 @@ def test_error_of_a_missing_file_names_similar_files(write, tmp_path):
     assert "train.en.gz" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["train*.en", "*.en", "t**.en", "none/train.en", "train.en/x", "[.en"])
+def test_error_of_a_missing_file_does_not_read_its_name_as_a_pattern(write, tmp_path, name):
+    write("train.en.gz", b"")
+    write("below/train.en", b"")
+    with pytest.raises(NmtError, match="there is no file") as caught:
+        list(read_lines(tmp_path / name))
+    assert caught.value.hint.startswith("paths are relative")
+
+
 @pytest.mark.parametrize("line", ["one", "a\tb\tc", ""])
 def test_tsv_has_two_columns(line):
     with pytest.raises(NmtError, match=r"line 7: \d column"):
