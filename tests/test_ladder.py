@@ -359,7 +359,7 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
         (["--minutes", 0], "each rung needs one budget"),
         (["--rungs", "demo-rnn,demo-rnn"], "two rungs would share the folder ladder/demo-rnn"),
         (["--sentence", " "], "--sentence is empty"),
-        (["--sentence", "caf\udce9"], "the sentence is not UTF-8"),
+        (["--sentence", "caf\udce9"], "--sentence is not UTF-8"),
         (["--out", "data"], "must be separate folders"),
         (["--set", "model.ff=8"], "model.ff"),
         (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed exclude each other"),

@@ -67,17 +67,14 @@ def ladder(
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
     from nmt_cli.terminal.console import output, say, stages, warn
     from nmt_cli.terminal.heatmap import ink_of
-    from nmt_cli.text.lines import is_blank
+    from nmt_cli.text.lines import check_text, is_blank
     from nmt_cli.training.session import Interrupted
 
     # 1. The settings of all runs. Every mistake is found here, before anything is trained.
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
-    if any(
-        "\ud800" <= character <= "\udfff" for character in sentence
-    ):  # Python makes them of bytes that are not UTF-8
-        raise NmtError("the sentence is not UTF-8", "set the terminal to UTF-8")
+    check_text(sentence, "--sentence")
     if is_blank(sentence):
         raise NmtError("--sentence is empty", 'for example --sentence "I like the green cat."')
     rows = tuple(dict.fromkeys(row.recipe for row in TABLE2))
