@@ -70,7 +70,7 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
     if processes < 2 or len(first) < _FEWEST_BLOCKS:
         yield from map(job, chain(first, stream))
         return
-    context = _spawn_context()
+    context = spawn_context()
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(job,))
     try:
         waiting: deque[Future[Result]] = deque()
@@ -88,7 +88,7 @@ def ordered_map(job: Callable[[Block], Result], blocks: Iterable[Block], process
 
 
 @cache
-def _spawn_context() -> SpawnContext:
+def spawn_context() -> SpawnContext:
     """The context that starts worker processes. Raise an error if they cannot start.
 
     spawn, not fork: a fork may copy a lock that another thread holds. A spawned process imports the script of its

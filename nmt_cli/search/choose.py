@@ -33,7 +33,7 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
         checks = [model.check_ctranslate2 if use_ctranslate2 else model.check_weights for model in models]
         checked = [thread.submit(check) for check in checks if wanted.verify]
         if use_ctranslate2:
-            import ctranslate2
+            has_cuda = _has_cuda()
         else:
             from nmt_cli.search.torch_engine import TorchEngine
         for check in checked:
@@ -41,16 +41,12 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
     engine: Engine
     if use_ctranslate2:
         (model,) = models
-        has_cuda = ctranslate2.get_cuda_device_count() > 0
-        if wanted.device == "cuda" and not has_cuda:
-            raise NmtError("CTranslate2 finds no CUDA device on this machine", "use --device cpu")
         device = ("cuda" if has_cuda else "cpu") if wanted.device == "auto" else wanted.device
         count = wanted.workers or (1 if device == "cuda" else cores())
         engine = CTranslate2Engine(model.ctranslate2, model.vocab, wanted.type, device, count)
     else:
         count = wanted.workers or (cores() if wanted.device in ("auto", "cpu") else 1)
-        threads = 1 if count > 1 else 0
-        engine = TorchEngine([model.path for model in models], wanted.device, threads, verify=False)
+        engine = TorchEngine([model.path for model in models], wanted.device, verify=False)
         if engine.device.type != "cpu":
             count = 1
     return Workers(engine, count, processes=not use_ctranslate2)
@@ -83,8 +79,17 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
         obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
     elif not find_spec("ctranslate2"):
         obstacle, hint = "CTranslate2 is not installed", "pip install ctranslate2"
+    elif wanted.device == "cuda" and not _has_cuda():  # torch may have one, such as a GPU of AMD
+        obstacle = "CTranslate2 finds no CUDA device on this machine"
+        hint = hint if needs_type else "use --engine torch or --device cpu"
     else:
         return True
     if wanted.name == "ctranslate2" or needs_type:
         raise NmtError(obstacle, hint)
     return False
+
+
+def _has_cuda() -> bool:
+    import ctranslate2
+
+    return bool(ctranslate2.get_cuda_device_count())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -12,7 +13,7 @@ from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq, forbid_pad_and_bos
 from nmt_cli.model.decoder_only import DecoderOnly, SourceWriter
-from nmt_cli.model.device import choose_device
+from nmt_cli.model.device import choose_device, in_parts, out_of_memory
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import (
     Hypothesis,
@@ -27,18 +28,15 @@ from nmt_cli.search.quality import coverage_of
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import PAD
 
+Result = TypeVar("Result")
+
 
 class TorchEngine:
     name = "torch"
     batch_tokens = 2048  # 1.4 times as fast as 512 in one process; as fast as 512 in two processes
 
-    def __init__(self, paths: Sequence[Path], device: str, threads: int = 0, verify: bool = True) -> None:
-        """Load one model, or an ensemble of several. `threads` limits torch's threads; 0 leaves them as they are.
-
-        `verify` compares checksums before anything is loaded.
-        """
-        if threads:
-            torch.set_num_threads(threads)
+    def __init__(self, paths: Sequence[Path], device: str, verify: bool = True) -> None:
+        """Load one model, or an ensemble of several. `verify` compares checksums before anything is loaded."""
         self.device = choose_device(device)
         loaded = [load_model(path, self.device, verify) for path in paths]
         for trained, path in zip(loaded[1:], paths[1:], strict=True):
@@ -50,6 +48,12 @@ class TorchEngine:
         self.models = [trained.model for trained in loaded]
 
     def translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
+        return _in_parts(lambda rows: self._translate(requests[rows], options), len(requests))
+
+    def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
+        return _in_parts(lambda rows: score(self.models, pairs[rows], options, self.device), len(pairs))
+
+    def _translate(self, requests: Sequence[Request], options: SearchOptions) -> list[list[Hypothesis]]:
         results = search(
             [writer_of(model) for model in self.models] if options.generate else self.models,
             torch.from_numpy(pad([request.source for request in requests])).to(self.device),
@@ -65,8 +69,20 @@ class TorchEngine:
                 results[index].sort(key=lambda hypothesis: -hypothesis.score)
         return results
 
-    def score(self, pairs: Sequence[Pair], options: SearchOptions) -> list[Hypothesis]:
-        return score(self.models, pairs, options, self.device)
+
+def use_one_thread() -> None:
+    """In a worker process: compute on one core, because each core has a worker."""
+    torch.set_num_threads(1)
+
+
+def _in_parts(work: Callable[[slice], list[Result]], rows: int) -> list[Result]:
+    """The results of all rows of a batch. If memory runs out, the batch is halved, again and again."""
+    try:
+        return [result for part in in_parts(work, slice(0, rows)) for result in part]
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    raise NmtError("out of memory, even for a single line", "use fewer --workers or a smaller --beam")
 
 
 def writer_of(model: Seq2Seq) -> SourceWriter:

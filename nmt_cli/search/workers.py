@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import repeat
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from nmt_cli.errors import NmtError
-from nmt_cli.parallel import set_up_worker, sigint_blocked
+from nmt_cli.parallel import set_up_worker, sigint_blocked, spawn_context
 from nmt_cli.search.contract import Engine, Hypothesis, Pair, Request, SearchOptions
 
 
@@ -28,14 +29,16 @@ class Workers:
         self.name = f"{engine.name}, {count} worker" + "s" * (count > 1)
         self.processes = processes and count > 1
         self.children: list[BaseProcess] = []
+        self.is_closed = False
         self.pool: Executor
         if self.processes:
-            context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else "spawn")
+            forks = sys.platform.startswith("linux")
+            context = multiprocessing.get_context("fork") if forks else spawn_context()
             self.pool = ProcessPoolExecutor(count, context, _start_process, (engine,))
             children_before = multiprocessing.active_children()
             # The first job starts the processes. Start them before the threads that read and translate windows: a lock
             # that another thread holds during a fork stays locked in the child.
-            with sigint_blocked():
+            with sigint_blocked(), self._explained():
                 self.pool.submit(int).result()
             self.children = [child for child in multiprocessing.active_children() if child not in children_before]
         else:
@@ -50,15 +53,27 @@ class Workers:
         return self._map("score", batches, options)
 
     def _map(self, method: str, batches: Sequence[Any], options: SearchOptions) -> list[Any]:
-        try:
+        with self._explained():
             if self.processes:
                 return list(self.pool.map(_call_engine, repeat(method), batches, repeat(options)))
             return list(self.pool.map(getattr(self.engine, method), batches, repeat(options)))
-        except BrokenExecutor:
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the errors of a pool whose processes died, or that was closed, into NmtErrors."""
+        try:
+            yield
+        except (RuntimeError, CancelledError) as error:  # BrokenExecutor is a RuntimeError
+            if self.is_closed:
+                hint = "read all results before you close it, inside of the with block"
+                raise NmtError("the translator is closed", hint) from None
+            if not isinstance(error, BrokenExecutor):
+                raise
             raise NmtError("a worker process died; the machine may have run out of memory", "use --workers 1") from None
 
     def close(self) -> None:
         """Stop the workers at once. Batches that are not finished are dropped."""
+        self.is_closed = True
         self.pool.shutdown(wait=False, cancel_futures=True)
         for child in self.children:
             child.kill()  # SIGTERM would call the parent's handler in a child that has not reached set_up_worker
@@ -73,9 +88,12 @@ _engine: Engine | None = None  # the engine of this worker process
 
 
 def _start_process(engine: Engine) -> None:
+    from nmt_cli.search.torch_engine import use_one_thread  # only the torch engine has worker processes
+
     global _engine
     _engine = engine
     set_up_worker()
+    use_one_thread()
 
 
 def _call_engine(method: str, batch: object, options: SearchOptions) -> Any:

@@ -17,7 +17,7 @@ import torch
 
 from nmt_cli.data.batches import pad
 from nmt_cli.model.base import Seq2Seq
-from nmt_cli.model.device import Compute
+from nmt_cli.model.device import Compute, in_parts
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.scoring.metrics import sentence_chrf
 from nmt_cli.search.beam import search
@@ -27,7 +27,7 @@ from nmt_cli.search.torch_engine import score
 from nmt_cli.text.alignment import SPACE, words_of
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.training import distributed
-from nmt_cli.training.validation import Validation, in_parts
+from nmt_cli.training.validation import Validation
 
 LINES = 1000  # the most validation lines that are translated
 _LEFT_OUT = (0.2, 0.5)  # the share of the words that a planted omission leaves out

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.data.shards import open_shards
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import Seq2Seq
-from nmt_cli.model.device import Compute, free_cache, out_of_memory
+from nmt_cli.model.device import Compute, in_parts
 from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.scoring.metrics import Scores, corpus_scores
 from nmt_cli.search.beam import search
@@ -26,8 +25,6 @@ from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.training import distributed
 from nmt_cli.training.loss import TrainingLoss
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -149,17 +146,3 @@ def _swap(current: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         copy = tensor.clone()
         tensor.copy_(current[name])
         current[name].copy_(copy)
-
-
-def in_parts(work: Callable[[slice], T], rows: slice) -> Iterator[T]:
-    """work(rows). If memory runs out, the rows are halved, again and again."""
-    try:
-        yield work(rows)
-        return
-    except RuntimeError as error:
-        if not out_of_memory(error) or rows.stop - rows.start < 2:
-            raise
-    free_cache()
-    middle = (rows.start + rows.stop) // 2
-    yield from in_parts(work, slice(rows.start, middle))
-    yield from in_parts(work, slice(middle, rows.stop))

@@ -91,6 +91,19 @@ def test_ensemble_device_mps_missing_export_and_missing_package_use_torch(folder
     assert refusal(folder, options) == "CTranslate2 is not installed\npip install ctranslate2"
 
 
+def test_cuda_device_that_only_torch_has_uses_torch(folder, monkeypatch):
+    """An AMD GPU is the device "cuda" of torch, and CTranslate2 does not see it."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    options, cuda = options_of(folder.recipe), EngineOptions(device="cuda")
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert uses_ctranslate2([folder], options, cuda)
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 0)
+    assert not uses_ctranslate2([folder], options, cuda)
+    expected = "CTranslate2 finds no CUDA device on this machine\nuse --engine torch or --device cpu"
+    assert refusal(folder, options, wanted=replace(cuda, name="ctranslate2")) == expected
+    assert "omit --type int8" in refusal(folder, options, wanted=replace(cuda, type="int8"))
+
+
 def test_wrong_types_of_weights_are_refused(folder):
     options = options_of(folder.recipe)
     expected = "the torch engine does not support --type int8\nuse --engine ctranslate2, or omit --type"

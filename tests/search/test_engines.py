@@ -11,7 +11,9 @@ import torch
 from support.small_language import SENTENCES
 from support.small_models import briefly_trained
 
+from nmt_cli.errors import NmtError
 from nmt_cli.export.ctranslate2 import to_ctranslate2
+from nmt_cli.search import torch_engine
 from nmt_cli.search.contract import Request, SearchOptions, length_limit
 from nmt_cli.search.ct2_engine import CTranslate2Engine
 from nmt_cli.search.torch_engine import TorchEngine
@@ -163,3 +165,29 @@ def test_samples_depend_on_the_seed_and_not_on_the_batch(model, trained):
     assert one == two != other
     alone = engine.translate(requests[2:3], SearchOptions(sample=True, temperature=3, seed=7))
     assert alone[0][0].ids == one[2][0].ids
+
+
+def test_batch_that_does_not_fit_into_memory_is_halved(model, trained, monkeypatch):
+    engine, options = TorchEngine([model], "cpu"), SearchOptions(beam=2)
+    sources = trained.vocab.encode_source(SENTENCES[:7])
+    requests, pairs = [Request(tuple(ids)) for ids in sources], list(zip(sources, sources, strict=True))
+    found, scored = engine.translate(requests, options), engine.score(pairs, options)
+    search, score, most, sizes = torch_engine.search, torch_engine.score, 2, []
+
+    def limited(work, rows):
+        if rows > most:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+        sizes.append(rows)
+        return work()
+
+    monkeypatch.setattr(torch_engine, "search", lambda *args: limited(lambda: search(*args), len(args[1])))
+    monkeypatch.setattr(torch_engine, "score", lambda *args: limited(lambda: score(*args), len(args[1])))
+    assert [[h.ids for h in n_best] for n_best in engine.translate(requests, options)] == [
+        [h.ids for h in n_best] for n_best in found
+    ]
+    assert [h.logprob for h in engine.score(pairs, options)] == pytest.approx([h.logprob for h in scored], abs=1e-3)
+    assert sum(sizes) == 2 * 7
+    most = 0
+    for run in (lambda: engine.translate(requests, options), lambda: engine.score(pairs, options)):
+        with pytest.raises(NmtError, match="out of memory, even for a single line"):
+            run()

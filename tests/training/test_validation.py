@@ -7,11 +7,12 @@ import torch
 from safetensors.torch import load_file
 from support.toy_runs import sets
 
+from nmt_cli.model.device import in_parts
 from nmt_cli.scoring.metrics import Scores
 from nmt_cli.store.checkpoint import average, load_state
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Average, read_log
-from nmt_cli.training.validation import Validation, in_parts
+from nmt_cli.training.validation import Validation
 
 
 def test_validation_halves_a_batch_that_does_not_fit_into_memory():
