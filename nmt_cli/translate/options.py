@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import SearchOptions, options_of
 from nmt_cli.search.quality import NEEDED, Quality, read_quality
 from nmt_cli.store.folders import ModelFiles, ModelFolder
 from nmt_cli.text.alignment import SPACE
-from nmt_cli.text.lines import STDIN, check_stdin_once, normalize
+from nmt_cli.text.lines import STDIN, check_stdin_once, check_text, normalize
 from nmt_cli.text.spelling import Words
 from nmt_cli.text.vocab import EOS, UNK
 from nmt_cli.translate.glossary import Glossary
 
+Below = Literal["empty", "copy"]
 
-class TranslateOptions(TypedDict, total=False):
-    """Keyword arguments of Translator.translate, named as on the command line. None leaves the choice to the model."""
 
-    beam: int | None  # hypotheses kept; 1 is greedy search
+class ScoreOptions(TypedDict, total=False):
+    """Keyword arguments of Translator.score, named as on the command line. None leaves the choice to the model."""
+
     alpha: float | None  # score = sum(log p) / length^alpha
     length_penalty: Literal["power", "gnmt"] | None  # gnmt: ((5 + length) / 6)^alpha takes the place of length^alpha
     coverage_penalty: float | None  # beta of the coverage penalty, which is added to the score; 0: off
+    align: bool  # word alignments, from attention
+    split: bool | None  # a line of several sentences goes sentence by sentence; None: as the model was trained
+    batch_tokens: int  # source pieces of a batch; 0: the number that is fast for the engine
+
+
+class TranslateOptions(ScoreOptions, total=False):
+    """Keyword arguments of Translator.translate, in addition to those of ScoreOptions."""
+
+    beam: int | None  # hypotheses kept; 1 is greedy search
     n_best: int  # translations of each line
     patience: float | None  # stop after patience x beam finished hypotheses; None: when no open hypothesis can win
     max_ratio: float | None  # longest output = max_ratio x source pieces + max_extra
@@ -32,23 +43,20 @@ class TranslateOptions(TypedDict, total=False):
     min_length: int  # pieces before the end mark
     no_repeat_ngram: int  # never repeat an n-gram of this many pieces; 0: off
     repetition_penalty: float  # above 1: pieces that were written before become less probable
-    forbid: Sequence[str]  # never write the pieces of these texts
+    forbid: str | Sequence[str]  # never write the pieces of these texts
     sample: bool  # draw translations instead of searching for the best
     temperature: float  # with sample: below 1 is sharper
     top_k: int  # with sample: draw from the k most probable pieces; 0: all
     top_p: float  # with sample: draw from the fewest pieces whose probabilities reach this sum
     seed: int  # with sample: the random seed
-    align: bool  # word alignments, from attention
     tokens: bool  # the log probability of each piece
     glossary: Path | str | Mapping[str, str] | None  # a TSV file, or {source term: target term}
     protect: bool  # restore placeholders, tags, URLs, emoji, numbers and unknown words that the model loses
-    split: bool | None  # translate a line of several sentences sentence by sentence; None: as the model was trained
     respell: bool  # correct typos in the source; on by default
     confidence: bool  # estimate how good each translation is; on by default
     at_least: float | None  # withhold translations with a lower confidence
-    below: Literal["empty", "copy"]  # a withheld translation becomes an empty line, or a copy of the source
+    below: Below  # a withheld translation becomes an empty line, or a copy of the source
     generate: bool  # continue each line as a text of the source language, instead of translating it
-    batch_tokens: int  # source pieces translated together; 0: the number that is fast for the engine
 
 
 @dataclass(frozen=True)
@@ -78,15 +86,14 @@ class Settings:
 
 def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> SearchOptions:
     """The search that the first model's recipe describes, changed by the options."""
-    if unknown := options.keys() - TranslateOptions.__annotations__:
-        raise TypeError(f"translate() has no option {', '.join(sorted(unknown))}")
     model = models[0]
     names = {field.name for field in fields(SearchOptions)}
     changes = {name: value for name, value in options.items() if name in names and value is not None}
     changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
     forbidden = {UNK}  # the piece of unknown characters is never part of a translation
-    for text in options.get("forbid") or ():
-        wanted = normalize(text, model.vocab.normalization)
+    forbid = options.get("forbid")
+    for text in [forbid] if isinstance(forbid, str) else forbid or ():
+        wanted = normalize(check_text(text, "a text of --forbid"), model.vocab.normalization)
         pieces = set(model.vocab.target.encode(wanted)) - {EOS, UNK, model.vocab.target.piece_to_id(SPACE)}
         if not pieces:
             raise NmtError(f"--forbid {text!r}: the model has no piece for it and never writes it", "leave it out")
@@ -114,14 +121,36 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     return search
 
 
-def quality_of(models: Sequence[ModelFolder], options: TranslateOptions) -> Quality | None:
+def quality_of(models: Sequence[ModelFolder]) -> Quality | None:
     """The estimates of the model. An ensemble has none: its log p is not that of the model that was calibrated."""
-    quality = read_quality(ModelFiles(models[0].path).quality) if len(models) == 1 else None
+    return read_quality(ModelFiles(models[0].path).quality) if len(models) == 1 else None
+
+
+def check_quality(models: Sequence[ModelFolder], quality: Quality | None, options: TranslateOptions) -> None:
+    """Refuse --at-least if there are no estimates."""
     if options.get("at_least") is not None and quality is None:
         reason = f"{models[0].path} has no quality.json" if len(models) == 1 else "an ensemble has none"
         hint = f"leave --at-least out; nmt train writes the file at its end, if it has {NEEDED}"
         raise NmtError(f"--at-least needs a confidence, and {reason}", hint)
-    return quality
+
+
+def check_options(options: TranslateOptions, has_prefix: bool) -> None:
+    """Refuse wrong values of options, and options that contradict each other, on the command line and in Python."""
+    at_least, below, glossary = options.get("at_least"), options.get("below") or "empty", options.get("glossary")
+    if at_least is not None and not 0 <= at_least <= 1:
+        raise NmtError(f"at_least must be from 0 to 1, not {at_least}", "80 % is 0.8")
+    if below not in get_args(Below):
+        raise NmtError(f"below must be empty or copy, not {below}", "copy writes the source of a withheld translation")
+    if below != "empty" and at_least is None:
+        raise NmtError("--below has an effect only with --at-least", "add --at-least, such as --at-least 0.8")
+    if (options.get("batch_tokens") or 0) < 0:
+        raise NmtError(f"batch_tokens must be 0 or more, not {options['batch_tokens']}", "0: a number that is fast")
+    if options.get("generate") and (has_prefix or glossary or options.get("align") or at_least is not None):
+        named = "a prefix, --glossary, --align or --at-least"
+        raise NmtError(f"--generate cannot be combined with {named}", "leave these options out")
+    if isinstance(glossary, Mapping):
+        for text in chain.from_iterable(glossary.items()):
+            check_text(text, "a term of the glossary")
 
 
 def check_command(
@@ -133,19 +162,14 @@ def check_command(
     inputs: Sequence[Path],
 ) -> None:
     """Refuse options of the command line that contradict each other, before any file is read."""
+    check_options(options, prefix_file is not None)
     n_best, align, tokens, glossary = (options.get(name) for name in ("n_best", "align", "tokens", "glossary"))
     searching = prefix_file or glossary or options.get("forbid") or options.get("sample") or n_best != 1
-    at_least = options.get("at_least")
-    if score_only and (searching or at_least is not None):
-        named = "--prefix-file, --glossary, --forbid, --sample, --n-best or --at-least"
+    if score_only and (searching or options.get("generate") or options.get("at_least") is not None):
+        named = "--prefix-file, --glossary, --forbid, --sample, --n-best, --generate or --at-least"
         raise NmtError(f"--score-only cannot be combined with {named}", "leave these options out")
-    if options.get("generate") and (score_only or prefix_file or glossary or align or at_least is not None):
-        named = "--score-only, --prefix-file, --glossary, --align or --at-least"
-        raise NmtError(f"--generate cannot be combined with {named}", "leave these options out")
     if target is not None and not score_only:
         raise NmtError("--target names translations to score, but --score-only is missing", "add --score-only")
-    if options.get("below", "empty") != "empty" and at_least is None:
-        raise NmtError("--below has an effect only with --at-least", "add --at-least, such as --at-least 0.8")
     if form == "text" and (n_best != 1 or align):
         name = "--align" if n_best == 1 else f"--n-best {n_best}"
         raise NmtError(f"{name} does not fit on one line of text", "add --format jsonl or --format tsv")

@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
 import numpy as np
@@ -28,13 +29,22 @@ from nmt_cli.search.contract import Hypothesis, joined_score, with_prefixes, wit
 from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
 from nmt_cli.store.folders import ModelFiles, ModelFolder, open_model
-from nmt_cli.text.lines import one_line
+from nmt_cli.text.alignment import words_of
+from nmt_cli.text.lines import check_text, normalize, one_line
 from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.spelling import Words, read_words
 from nmt_cli.text.vocab import Vocab
 from nmt_cli.translate.glossary import make_glossary
 from nmt_cli.translate.line import LineTranslator, together
-from nmt_cli.translate.options import Settings, TranslateOptions, quality_of, search_options
+from nmt_cli.translate.options import (
+    ScoreOptions,
+    Settings,
+    TranslateOptions,
+    check_options,
+    check_quality,
+    quality_of,
+    search_options,
+)
 from nmt_cli.translate.results import Output, Translation, withheld
 from nmt_cli.translate.rows import Row
 from nmt_cli.translate.stream import overlapped, windows
@@ -55,7 +65,7 @@ def load(
     device: DeviceName = "auto",
     type: str = "auto",
     workers: int = 0,
-    ensemble: Iterable[str | Path] = (),
+    ensemble: str | Path | Iterable[str | Path] = (),
     verify: bool = True,
 ) -> Translator:
     """Open the model of a run, or a model folder.
@@ -69,17 +79,25 @@ def load(
     for name, value, choices in (("engine", engine, get_args(EngineName)), ("device", device, get_args(DeviceName))):
         if value not in choices:
             raise NmtError(f"{name} = {value!r} is not one of {', '.join(choices)}", f"leave {name} out: auto chooses")
-    folders = [open_model(Path(path), verify) for path in (model, *ensemble)]
+    if workers < 0:
+        raise NmtError(f"workers must be 0 or more, not {workers}", "0 means one for each core")
+    others = [ensemble] if isinstance(ensemble, str | Path) else ensemble
+    folders = [open_model(Path(path), verify) for path in (model, *others)]
     return Translator(folders, EngineOptions(engine, type, device, workers, verify))
 
 
 class Translator:
-    """Translates lines with one model or an ensemble. Close it, or use it in a `with` block, to end its workers."""
+    """Translates lines with one model or an ensemble. Close it, or use it in a `with` block, to end its workers.
+
+    Several threads may call it at the same time.
+    """
 
     def __init__(self, models: list[ModelFolder], engine: EngineOptions) -> None:
         self.models, self.engine_options = models, engine
+        self.quality = quality_of(models)  # read once: nmt train may write another model into the folder meanwhile
         self.engine = ""  # the engine of the last call and its number of workers
         self._workers: dict[bool, Workers] = {}
+        self._lock = Lock()  # of _workers
 
     @cached_property
     def _words(self) -> Words | None:
@@ -87,14 +105,14 @@ class Translator:
         return read_words(ModelFiles(self.models[0].path).vocab)
 
     @overload
-    def translate(self, lines: str, prefix: str = "", **options: Unpack[TranslateOptions]) -> Translation: ...
+    def translate(self, lines: str, prefix: str | None = "", **options: Unpack[TranslateOptions]) -> Translation: ...
     @overload
     def translate(
-        self, lines: list[str], prefix: Iterable[str] = "", **options: Unpack[TranslateOptions]
+        self, lines: list[str], prefix: Iterable[str] | None = "", **options: Unpack[TranslateOptions]
     ) -> list[Translation]: ...
     @overload
     def translate(
-        self, lines: Iterable[str], prefix: Iterable[str] = "", **options: Unpack[TranslateOptions]
+        self, lines: Iterable[str], prefix: Iterable[str] | None = "", **options: Unpack[TranslateOptions]
     ) -> Iterator[Translation]: ...
     def translate(self, lines: Any, prefix: Any = "", **options: Unpack[TranslateOptions]) -> Any:
         """Translate one line, a list of lines, or any other iterable of lines.
@@ -103,32 +121,41 @@ class Translator:
         thread reads the iterable ahead. Python cannot exit while this thread waits for a line.
         `prefix` has for each line the text that its translation must begin with.
         """
-        return _like(lines, self.run(_rows(lines, prefix), options))
+        _check_names("translate", options, TranslateOptions.__annotations__)
+        has_prefix = prefix is not None and not (isinstance(prefix, str) and not prefix)
+        check_options(options, has_prefix)
+        return _like(lines, self.run(_rows(lines, prefix if has_prefix else _NO_PREFIXES, "prefix"), options))
 
     @overload
-    def score(self, sources: str, targets: str, *, alpha: float | None = None) -> Translation: ...
-    @overload
-    def score(self, sources: list[str], targets: Iterable[str], *, alpha: float | None = None) -> list[Translation]: ...
+    def score(self, sources: str, targets: str, **options: Unpack[ScoreOptions]) -> Translation: ...
     @overload
     def score(
-        self, sources: Iterable[str], targets: Iterable[str], *, alpha: float | None = None
+        self, sources: list[str], targets: Iterable[str], **options: Unpack[ScoreOptions]
+    ) -> list[Translation]: ...
+    @overload
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str], **options: Unpack[ScoreOptions]
     ) -> Iterator[Translation]: ...
-    def score(self, sources: Any, targets: Any, *, alpha: float | None = None) -> Any:
+    def score(self, sources: Any, targets: Any, **options: Unpack[ScoreOptions]) -> Any:
         """Score given translations. The result has the same form as that of `translate`."""
-        return _like(sources, self.run(_rows(sources, targets), {"alpha": alpha}, score_only=True))
+        _check_names("score", options, ScoreOptions.__annotations__)
+        known = cast(TranslateOptions, options)
+        check_options(known, has_prefix=False)
+        return _like(sources, self.run(_rows(sources, targets, "translation"), known, score_only=True))
 
     def run(
         self, blocks: Iterable[list[Row]], options: TranslateOptions, score_only: bool = False
     ) -> Iterator[Translation]:
         """Translate or score blocks of numbered rows, lazily and in order. The engine starts before this returns."""
         search, vocab = search_options(self.models, options), self.models[0].vocab
-        quality = quality_of(self.models, options)
+        check_quality(self.models, self.quality, options)
         terms = options.get("glossary")
         glossary = make_glossary(terms, vocab.normalization) if terms else None
         fast = uses_ctranslate2(self.models, search, self.engine_options)
-        if fast not in self._workers:
-            self._workers[fast] = start_workers(self.models, self.engine_options, fast)
-        workers = self._workers[fast]
+        with self._lock:
+            if fast not in self._workers:
+                self._workers[fast] = start_workers(self.models, self.engine_options, fast)
+            workers = self._workers[fast]
         self.engine = workers.name
         # The torch engine computes as many positions as a pair needs, unless the positions were learned.
         limited = fast or any(model.recipe.model.learned_positions for model in self.models)
@@ -144,7 +171,7 @@ class Translator:
             not self.models[0].reads_paragraphs if options.get("split") is None else bool(options["split"]),
             self._words if options.get("respell", True) else None,
             frozenset.intersection(*(model.known_cases for model in self.models)),
-            quality=quality,
+            quality=self.quality,
             confidence=options.get("confidence", True) or options.get("at_least") is not None,
             at_least=options.get("at_least") or 0.0,
             copy_below=options.get("below") == "copy",
@@ -155,9 +182,10 @@ class Translator:
 
     def close(self) -> None:
         """End the workers. A later call starts them again."""
-        for workers in self._workers.values():
-            workers.close()
-        self._workers.clear()
+        with self._lock:
+            for workers in self._workers.values():
+                workers.close()
+            self._workers.clear()
 
     def __enter__(self) -> Translator:
         return self
@@ -166,18 +194,32 @@ class Translator:
         self.close()
 
 
-def _rows(lines: str | Iterable[str], given: str | Iterable[str]) -> Iterable[list[Row]]:
-    """Blocks of rows. A list is one block. Each line of an iterator is a block, because the next line may come late."""
+def _check_names(function: str, options: Mapping[str, object], known: Iterable[str]) -> None:
+    if unknown := options.keys() - set(known):
+        raise TypeError(f"{function}() has no option {', '.join(sorted(unknown))}")
+
+
+_END = object()  # of the shorter of two texts
+_NO_PREFIXES = repeat("")
+
+
+def _rows(lines: str | Iterable[str], given: str | Iterable[str], kind: str) -> Iterable[list[Row]]:
+    """Blocks of rows. A list is one block. Each line of an iterator is a block, because the next line may come late.
+
+    `given` has the prefixes or the translations, as `kind` says.
+    """
     texts = [lines] if isinstance(lines, str) else lines
-    pairs: Iterable[tuple[str | None, str | None]] = zip_longest(texts, [given] if isinstance(given, str) else given)
-    if isinstance(given, str) and not given:
-        pairs = zip(texts, repeat(""))
+    pairs: Iterable[tuple[object, object]]
+    if given is _NO_PREFIXES:
+        pairs = zip(texts, given, strict=False)
+    else:
+        pairs = zip_longest(texts, [given] if isinstance(given, str) else given, fillvalue=_END)
 
     def rows() -> Iterator[Row]:
         for number, (text, other) in enumerate(pairs, 1):
-            if text is None or other is None:
+            if text is _END or other is _END:
                 raise NmtError(f"the two texts have different lengths: one ends after line {number - 1}", "check both")
-            yield Row(number, text, other)
+            yield Row(number, check_text(text, f"line {number}"), check_text(other, f"the {kind} of line {number}"))
 
     return [list(rows())] if isinstance(lines, str | list) else ([row] for row in rows())
 
@@ -248,18 +290,43 @@ class WindowTranslator:
             output = Output(one_line(row.given), *figures)
             if self.settings.align and len(found) == len(parts):
                 given = [(sources[n], targets[n], cast(np.ndarray, scored[n].attention)) for n in numbers]
-                output = replace(output, alignment=tuple(self.lines.alignment(given)))
+                output = replace(output, alignment=tuple(self._alignment(row, given)))
             translations.append(Translation(row.number, row.text, (output,), tuple(sorted(flags))))
         return translations
 
     def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
-        """Source and target, sentence by sentence if both have as many sentences."""
+        """Source and target, sentence by sentence if both have as many sentences. Tags go with every source."""
         if self.settings.split:
-            sources = split_sentences(row.text, self.vocab.source_lang)
+            tags = self._tags(row)
+            sources = split_sentences(row.text[len(tags) :], self.vocab.source_lang)
             targets = split_sentences(row.given, self.vocab.target_lang)
             if len(sources) == len(targets) > 1:
-                return list(zip(sources, targets, strict=True))
+                return [(tags + source, target) for source, target in zip(sources, targets, strict=True)]
         return [(row.text, row.given)]
+
+    def _tags(self, row: Row) -> str:
+        """The symbols at the beginning of a line, such as <2de>."""
+        match = self.lines.tags.match(row.text)
+        return match[0] if match else ""
+
+    def _alignment(
+        self, row: Row, parts: Sequence[tuple[Sequence[int], Sequence[int], np.ndarray]]
+    ) -> list[tuple[int, int]]:
+        """The alignment of a scored line. Tags are words of every source, but the line has them only once."""
+        encode, form = self.vocab.source.encode, self.vocab.normalization
+        tags, line = (self._count_words(encode(normalize(text, form))) for text in (self._tags(row), row.text))
+        words: list[int] = []  # the number in the line of each source word
+        next_word = tags
+        for source, _, _ in parts:
+            count = self._count_words(source) - tags
+            words += [*range(tags), *range(next_word, next_word + count)]
+            next_word += count
+        if next_word != line:  # a sentence begins inside of a word
+            return []
+        return [(words[source], target) for source, target in self.lines.alignment(parts)]
+
+    def _count_words(self, source: Sequence[int]) -> int:
+        return len(words_of(self.vocab.source.id_to_piece(list(source))))
 
     def _is_omission(self, source: int, given: Hypothesis) -> bool:
         quality = self.settings.quality

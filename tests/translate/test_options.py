@@ -58,6 +58,7 @@ MISTAKES = [
     (["--shard", "1/2"], "--shard needs a file"),
     (["--shard", "3/2"], "not of the form"),
     (["none.en"], "there is no file none.en"),
+    (["none*.en"], "there is no file none*.en"),
     (["-", "-"], "named twice"),
     (["--prefix-file", "none.fr"], "there is no file none.fr"),
     (["--engine", "ctranslate2", "--sample"], "the ctranslate2 engine does not support --sample"),
@@ -71,6 +72,7 @@ MISTAKES = [
     (["--device", "cuda", "--engine", "ctranslate2"], "CTranslate2 finds no CUDA device"),
     (["--device", "cuda:0"], "cuda:0"),
     (["--forbid", "猫"], "the model has no piece for it"),
+    (["--forbid", "caf\udce9"], "a text of --forbid is not UTF-8"),  # caf\xe9, as Python reads it
     (["--engine", "ctranslate2", "--repetition-penalty", 1.2], "--repetition-penalty"),
     (["--score-only", "--n-best", 2, "--format", "tsv"], "--score-only cannot be combined with"),
     (["--score-only", "--forbid", "the"], "--score-only cannot be combined with"),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 
 import pytest
+from support.checks import PATIENCE
 from support.small_language import SENTENCES, TEST, text_of
 
 from nmt_cli.errors import NmtError
+from nmt_cli.translate import translator as module
 from nmt_cli.translate.results import Translation
 from nmt_cli.translate.translator import load
 
@@ -100,6 +106,65 @@ def test_prefix_and_glossary_are_python_objects(translator):
         translator.translate("the cat.", glossary={"cat": " "})
 
 
+WRONG = [
+    (("a",), {"at_least": 80}, "at_least must be from 0 to 1, not 80"),
+    (("a",), {"at_least": math.nan}, "at_least must be from 0 to 1, not nan"),
+    (("a",), {"at_least": 0.5, "below": "source"}, "below must be empty or copy, not source"),
+    (("a",), {"below": "copy"}, "--below has an effect only with --at-least"),
+    (("a",), {"batch_tokens": -1}, "batch_tokens must be 0 or more, not -1"),
+    (("a", "Le"), {"generate": True}, "--generate cannot be combined with a prefix"),
+    (("a",), {"generate": True, "glossary": {"a": "b"}}, "--generate cannot be combined with"),
+    (("a",), {"generate": True, "align": True}, "--generate cannot be combined with"),
+    (("a",), {"generate": True, "at_least": 0.5}, "--generate cannot be combined with"),
+    (("a",), {"glossary": {"cat": "\ud800"}}, "a term of the glossary is not UTF-8"),
+    (("a",), {"forbid": ["the", "caf\udce9"]}, "a text of --forbid is not UTF-8"),
+    (("\ud800",), {}, "line 1 is not UTF-8"),
+    ((["a", "b"], ["", "\ud800"]), {}, "the prefix of line 2 is not UTF-8"),
+    ((["a", None],), {}, "line 2 is None, not a text"),
+    ((["a"], [None]), {}, "the prefix of line 1 is None, not a text"),
+    ((iter([1.5]),), {}, "line 1 is 1.5, not a text"),
+    ((b"a",), {}, "line 1 is 97, not a text"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "message"), WRONG)
+def test_wrong_values_are_refused_as_by_the_command(translator, arguments, options, message):
+    with pytest.raises(NmtError, match=message) as caught:
+        list(translator.translate(*arguments, **options))
+    assert caught.value.hint
+
+
+def test_one_text_or_model_is_no_list_of_letters(translator, model, trained):
+    line = SENTENCES[0]
+    piece = translator.translate(line).best.tokens[0]
+    word = trained.vocab.target.decode([piece])
+    found = translator.translate(line, forbid=word)
+    assert piece not in found.best.tokens and found == translator.translate(line, forbid=[word])
+    assert translator.translate(line, prefix=None) == translator.translate(line)
+    with load(model, ensemble=str(model), workers=1) as both:
+        assert len(both.models) == 2
+    with pytest.raises(NmtError, match="workers must be 0 or more, not -1"):
+        load(model, workers=-1)
+
+
+def test_score_has_the_options_of_the_command(translator):
+    lines = [*SENTENCES[:4], f"{SENTENCES[0]} {SENTENCES[1]}"]
+    found = translator.translate(lines, align=True, protect=False)
+    texts = [one.text for one in found]
+    scored = translator.score(lines, texts, align=True)
+    assert [one.best.alignment for one in scored] == [one.best.alignment for one in found]
+    assert "split" in scored[4].flags and all(one.best.alignment for one in scored)
+    assert "split" not in translator.score(lines[4], texts[4], split=False, batch_tokens=100).flags
+    (gnmt,) = translator.score(lines[:1], texts[:1], alpha=0.7, length_penalty="gnmt")
+    assert gnmt.score == pytest.approx(gnmt.best.logprob / ((5 + gnmt.best.length) / 6) ** 0.7, abs=1e-4)
+    without, with_penalty = (translator.score(lines[0], "Le chat.", coverage_penalty=beta).score for beta in (0, 1))
+    assert with_penalty < without
+    with pytest.raises(TypeError, match=r"score\(\) has no option n_best"):
+        translator.score(lines, texts, n_best=2)
+    with pytest.raises(NmtError, match="the translation of line 1 is not UTF-8"):
+        translator.score("a", "\ud800")
+
+
 def test_scores_are_those_of_the_command(translator, nmt, model):
     scored = translator.score(SENTENCES[:4], TARGETS)
     stdin = text_of([f"{source}\t{target}" for source, target in zip(SENTENCES[:4], TARGETS, strict=True)])
@@ -137,6 +202,73 @@ def test_closing_ends_the_worker_processes(model):
     assert multiprocessing.active_children() == before
     assert translator.translate(SENTENCES[0]).text == text  # a later call starts the workers again
     translator.close()
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("ctranslate2", 1), ("torch", 1), ("torch", 2)])
+def test_results_that_are_read_after_the_end_are_an_error(model, engine, workers):
+    with load(model, engine=engine, workers=workers) as translator:
+        results = translator.translate(iter(SENTENCES[:3]))
+    with pytest.raises(NmtError, match="the translator is closed") as caught:
+        next(results)
+    assert "inside of the with block" in caught.value.hint
+
+
+def test_first_calls_of_several_threads_start_one_engine(model, monkeypatch):
+    started, start_workers = [], module.start_workers
+
+    def slowly(*arguments):
+        started.append(arguments)
+        time.sleep(0.5)
+        return start_workers(*arguments)
+
+    monkeypatch.setattr(module, "start_workers", slowly)
+    with load(model, workers=1) as translator, ThreadPoolExecutor(3) as threads:
+        texts = list(threads.map(lambda line: translator.translate(line).text, SENTENCES[:1] * 3))
+        assert texts == [translator.translate(SENTENCES[0]).text] * 3
+    assert len(started) == 1
+
+
+def test_estimates_stay_those_of_the_loaded_model(model, tmp_path):
+    """nmt train may write another model into the folder meanwhile."""
+    shutil.copytree(model / "model", tmp_path / "model")
+    with load(tmp_path / "model", workers=1) as translator:
+        (tmp_path / "model/quality.json").unlink()
+        first = translator.translate(SENTENCES[0])
+        assert first.confidence is not None and first == translator.translate(SENTENCES[0])
+
+
+WITH_WORKERS = """
+import sys, types
+import nmt_cli, torch
+from nmt_cli.search import workers
+
+def main():
+    torch.set_num_threads(3)
+    workers.sys = types.SimpleNamespace(platform=sys.argv[2])
+    try:
+        with nmt_cli.load(sys.argv[1], engine="torch", workers=2) as translator:
+            print(translator.translate("The cat sleeps.").text)
+            (running,) = translator._workers.values()
+            print(running.pool.submit(torch.get_num_threads).result(), torch.get_num_threads())
+    except nmt_cli.NmtError as error:
+        print(error.message, error.hint)
+
+"""
+GUARD = 'if __name__ == "__main__":\n    '
+
+
+@pytest.mark.parametrize(
+    ("platform", "guard", "expected"),
+    [("linux", "", "{text}\n1 3\n"), ("darwin", GUARD, "{text}\n1 3\n"), ("darwin", "", "cannot start")],
+)
+def test_workers_compute_on_one_core_and_start_by_fork_or_spawn(model, translator, tmp_path, platform, guard, expected):
+    """The caller's process keeps its threads. A spawned worker imports the script, which must not start workers."""
+    script = tmp_path / "script.py"
+    script.write_text(f"{WITH_WORKERS}{guard}main()\n")
+    done = subprocess.run([sys.executable, script, model, platform], capture_output=True, text=True, timeout=PATIENCE)
+    text = translator.translate("The cat sleeps.").text
+    assert expected.format(text=text) in done.stdout, done.stderr
+    assert ('__name__ == "__main__"' in done.stdout) == (expected == "cannot start")
 
 
 def test_ctranslate2_engine_never_imports_torch(model):

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 from support.engines import Echo
 from support.records import write_again
@@ -280,6 +281,31 @@ def test_tag_at_the_beginning_goes_with_every_part(trained):
     assert found.text == "the the A boy runs. the the My lion eats."
     sources = [source for source, _ in found.best.alignment]
     assert sources.count(0) == sources.count(1) == 2 and max(sources) == 7
+
+
+class FirstAndLast(Echo):
+    """Scores anything. The first piece of a target attends to the first piece of its source, all others to the last."""
+
+    def score(self, pairs, options):
+        self.seen += [list(source) for source, _ in pairs]
+        found = []
+        for source, target in pairs:
+            weights = np.zeros((len(target), len(source)))
+            weights[0, 0] = weights[1:, -1] = 1
+            found.append(Hypothesis(tuple(target), -1.0, -1.0, (-1.0,) * (len(target) + 1), True, weights))
+        return found
+
+
+def test_tag_at_the_beginning_is_scored_with_every_sentence(trained):
+    """The words of the line are 0 the, 1 the, 2 A, 3 boy, 4 runs., 5 My, 6 lion, 7 eats."""
+    vocab = dataclasses.replace(trained.vocab, symbols=("the",))  # any piece serves as a tag
+    settings = Settings(SearchOptions(), 4000, longest_source=100, align=True)
+    engine = FirstAndLast()
+    translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
+    (scored,) = translator.score([Row(1, "the the A boy runs. My lion eats.", "Un garçon court. Mon lion mange.")])
+    sources = vocab.encode_source(["the the A boy runs.", "the the My lion eats."])
+    assert sorted(engine.seen) == sorted(sources) and scored.flags == ("split",)
+    assert sorted(scored.best.alignment) == [(0, 0), (0, 3), (4, 1), (4, 2), (7, 4), (7, 5)]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.49, 0.5, 0.9, None, "0.9"])
