@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from nmt_cli.text.languages import words_of
+from nmt_cli.text.languages import words_in
 from nmt_cli.text.lines import normalize, read_lines
 from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.spelling import read_words
@@ -36,7 +36,7 @@ def main() -> None:
         found = [respell(sentence, verbatim, words) for sentence in sentences]
         seconds = time.process_time() - began
         changes = Counter((each.typed, each.read_as) for one in found if one for each in one.corrections)
-        total = sum(word.isalpha() for line in lines for word in words_of(line))
+        total = sum(word.isalpha() for line in lines for word in words_in(line))
         print(
             f"{name}: {changes.total():,} of {total:,} words, {changes.total() / max(1, total):.3%}; "
             f"{1e6 * seconds / max(1, len(lines)):.0f} µs of processor time for a line"

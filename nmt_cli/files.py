@@ -32,7 +32,7 @@ def check_overwrite(
     """
     if foreign is None and not path.parent.is_dir():
         raise NmtError(f"there is no folder {path.parent}", f"create the folder first, or choose another with {option}")
-    if not path.exists():
+    if not path.exists() or (foreign is None and _is_device(path)):
         return
     if foreign is None and path.is_dir():
         raise NmtError(f"{path} is a folder, but a file is to be written", f"choose a file with {option}")
@@ -101,6 +101,24 @@ def new_file(path: Path) -> Iterator[TextIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[TextIO]:
+    """A text file that the user named, after check_overwrite. It appears when everything is written.
+
+    A link stays, and the file behind the link is replaced. A pipe or a device is written to, not replaced.
+    """
+    if _is_device(path):
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+    else:
+        with new_file(path.resolve()) as stream:
+            yield stream
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def replace_file(path: Path, text: str) -> None:

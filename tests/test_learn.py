@@ -182,6 +182,38 @@ def test_lab_trains_a_model_once(tmp_path, monkeypatch):
     assert len(shown[0]) == 2 and len(shown[1]) == 2  # the second lab only loads the run, and losses() reads its log
 
 
+def test_a_training_that_diverges_is_a_measurement(tmp_path, monkeypatch):
+    """The rule of `norms` counts a post-norm loss that is not a number."""
+    monkeypatch.setattr(laboratory, "demo_corpus", lambda split: models.demo_corpus(split)[:120])
+    monkeypatch.setitem(laboratory.COMMON, "vocab.size", 200)
+    small = {**laboratory.UNPREPARED, "model.encoder_layers": 1, "model.decoder_layers": 1, "train.steps": 20}
+    monkeypatch.setitem(laboratory.MODELS, "pre-norm", {**small, "model.norm": "pre"})
+    monkeypatch.setitem(laboratory.MODELS, "post-norm", {**small, "model.norm": "post", "train.lr": 1e30})
+    result = run(find_claim("norms"), Lab(tmp_path), seeds=(1,))
+    figures = result.measurements[1].figures
+    assert np.isfinite(figures["pre-norm: last loss"]) and np.isnan(figures["post-norm: last loss"])
+    assert "nan" in drawn(result) and "nan" in html_page([result])
+
+
+def test_curves_without_values_are_not_drawn():
+    for curves in ({"empty": [], "second curve": [(0, 1.0), (9, 2.0)]}, {"empty": []}):
+        result = planted(Curves("losses", "updates", curves))
+        is_drawn = "second curve" in curves
+        assert ("second curve" in drawn(result)) == ("second curve" in html_page([result])) == is_drawn
+
+
+def test_the_models_of_a_lab_are_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(laboratory, "demo_corpus", lambda split: models.demo_corpus(split)[:120])
+    monkeypatch.setitem(laboratory.COMMON, "train.steps", 1)
+    monkeypatch.setitem(laboratory.COMMON, "vocab.size", 200)
+    Lab(tmp_path).losses("transformer", 1)
+    for key, value, problem in (("train.lr", 1e-3, "has other settings"), ("vocab.size", 150, "exists with other")):
+        monkeypatch.setitem(laboratory.COMMON, key, value)
+        with pytest.raises(NmtError, match=problem) as refused:
+            Lab(tmp_path).losses("transformer", 1)
+        assert refused.value.hint == f"remove the folder {tmp_path} to start again, or choose another with --out"
+
+
 # --- The command --------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +232,7 @@ def test_claims_are_listed_and_run(nmt, tmp_path):
     (["?"], ["there is no claim '?'", "nmt learn lists the claims"]),
     (["mask", "--all"], ["--all runs every claim, but one is named"]),
     (["--html", "page.html"], ["--html needs results", "--all"]),
+    (["mask", "--force"], ["--force replaces the page of --html, but no page is named"]),
     (["mask", "--html", "old.html"], ["old.html exists", "--force"]),
     (["mask", "--html", "none/page.html"], ["there is no folder none"]),
     (["alignment", "--out", "old.html"], ["old.html is a file, but a folder is to be written", "--out"]),

@@ -94,12 +94,14 @@ def inspect(
             "--set": overrides, "--ascii": ascii_only, f"--format {form}": form != "text",
         },
     )  # fmt: skip
-    from nmt_cli.files import check_overwrite, replace_file
+    from nmt_cli.files import check_overwrite, output_file
     from nmt_cli.recipe.load import open_recipe, parse_overrides
     from nmt_cli.terminal.console import output, say
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.terminal.plot import to_ascii
+    from nmt_cli.text.lines import STDIN
 
+    out = None if out == STDIN else out
     if out is not None:
         check_overwrite(out, force)
     elif force:
@@ -121,6 +123,8 @@ def inspect(
         recipe = open_recipe(model, parse_overrides(overrides or []))
         if recipe.train.auto and "model.dim" not in recipe.stated:
             raise _not_chosen_yet("the width", model, view)
+        if overrides and recipe.model.learned_positions and Path(model).is_dir():
+            raise NmtError("--set has no effect on positions that a run has learned", "leave --set out")
         result = show_positions(recipe, Path(model), width, ink)
     elif text is None:
         from nmt_cli.inspect.description import description, show_description
@@ -161,7 +165,8 @@ def inspect(
     if out is None:
         typer.echo(result)
     else:
-        replace_file(out, f"{result}\n")
+        with output_file(out) as stream:
+            stream.write(f"{result}\n")
         say(f"wrote {out}")
 
 
@@ -182,6 +187,8 @@ def _check_options(view: str, form: str, options: dict[str, object]) -> None:
         if given and form not in formats:
             hint = f"{name} applies to --format {' or --format '.join(formats)}"
             raise NmtError(f"{name} does not apply to --format {form}", hint)
+    if options["--target"] and options["--beam-size"]:
+        raise NmtError("--beam-size has no effect on a given translation", "leave --beam-size or --target out")
     if view in _VIEWS["TEXT"] and not options["TEXT"]:
         raise NmtError(f"--show {view} needs a sentence", f'nmt inspect MODEL "I like the green cat." --show {view}')
 

@@ -36,7 +36,7 @@ def learn(
     """
     from rich.text import Text
 
-    from nmt_cli.files import check_overwrite, replace_file
+    from nmt_cli.files import check_overwrite, output_file
     from nmt_cli.learn.claims import CLAIMS, find_claim
     from nmt_cli.learn.draw import claim_table, draw_result
     from nmt_cli.learn.lab import Lab
@@ -49,6 +49,8 @@ def learn(
     console = output()
     if name and everything:
         raise NmtError("--all runs every claim, but one is named", "leave the name or --all out")
+    if force and html is None:
+        raise NmtError("--force replaces the page of --html, but no page is named", "leave --force out, or add --html")
     if not name and not everything:
         if html is not None:
             raise NmtError("--html needs results", "add --all, or the name of a claim")
@@ -71,5 +73,6 @@ def learn(
         space = [Text()] if number else []
         print_trimmed(console, *space, draw_result(results[-1], console.width, ink_of(console, ascii_only)))
     if html is not None:
-        replace_file(html, html_page(results))
+        with output_file(html) as stream:
+            stream.write(html_page(results))
         say(f"\nwritten to {html}")

@@ -86,6 +86,7 @@ def score(
         given: dict[str, object] = {"--metrics": metrics != "bleu,chrf", "--source": source, "--lang": lang}
         given |= {"--tokenize": tokenize, "--confidence": confidence, "--paired": paired, "--samples": samples}
         given |= {"--sentences": sentences, "--by-length": by_length, "--worst": worst}
+        given |= {"--comet-model": comet_model != MODEL}
         _score_alignments(hypotheses, references, [name for name, value in given.items() if value], form)
         return
     if form == "tsv" and sentences + by_length + bool(worst) > 1:

@@ -45,7 +45,8 @@ class Attention:
     columns: dict[str, list[str]]  # words that are attended to
     entropy: dict[str, np.ndarray]  # (L,H): bits, mean over the pieces that attend, special tokens included
     special_share: dict[str, float]  # the mean share of attention to special tokens that were left out
-    # Alignments count words as spaces divide them: a comma belongs to the word before the comma.
+    # Alignments count words as spaces divide them: a comma belongs to the word before the comma. The codes of languages
+    # that an imported model reads and writes first are no words.
     source_words: list[str]
     target_words: list[str]
     word_weights: np.ndarray | None  # (L,H,R,C): cross-attention over these words
@@ -135,8 +136,11 @@ def attention(
         written.append(Word("</s>", len(tgt) - 1, len(tgt)))
         read.insert(0, Word("<s>", 0, 1))
     axes = {"cross": (written, source), "encoder": (source, source), "decoder": (read, read)}
-    words = [_units(side, pieces, punctuation=False) for side in (target_pieces, source_pieces)]
+    codes = [len(vocab.target_prefix), len(vocab.source_prefix)]
+    sides = [side[code:] for side, code in zip((target_pieces, source_pieces), codes, strict=True)]
+    words = [_units(side, pieces, punctuation=False) for side in sides]
     weights = {kind: _over_words(raw, *axes[kind]) for kind, raw in by_piece.items()}
+    cross = by_piece.get("cross")
     return Attention(
         source=one_line(text),
         target=one_line(shown),
@@ -149,7 +153,7 @@ def attention(
         special_share={kind: _hidden_share(raw, weights[kind], axes[kind][0]) for kind, raw in by_piece.items()},
         source_words=[word.text for word in words[1]],
         target_words=[word.text for word in words[0]],
-        word_weights=_over_words(by_piece["cross"], *words) if "cross" in by_piece else None,
+        word_weights=None if cross is None else _over_words(cross[..., codes[0] :, codes[1] :], *words),
     )
 
 

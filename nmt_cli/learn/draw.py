@@ -59,7 +59,10 @@ def draw_result(result: Result, width: int, ink: Ink) -> RenderableType:
 def draw_picture(picture: Picture, width: int, ink: Ink) -> RenderableType:
     match picture:
         case Curves():
-            drawn = overlaid(drawn_curves(picture), width, 12, picture.axis)
+            curves = drawn_curves(picture)
+            if not curves:
+                return Text("nothing to draw", style="dim")
+            drawn = overlaid(curves, width, 12, picture.axis)
             note = "\nvertical: powers of ten" if picture.powers else ""
             return Text((to_ascii(drawn) if ink == "ascii" else drawn) + note, no_wrap=True)
         case Bars():
@@ -78,7 +81,12 @@ def draw_picture(picture: Picture, width: int, ink: Ink) -> RenderableType:
 
 
 def drawn_curves(picture: Curves) -> dict[str, list[tuple[int, float]]]:
-    """The values to draw: with `powers`, their logarithms. A value of 0 has none and is left out."""
-    if not picture.powers:
-        return {name: list(points) for name, points in picture.curves.items()}
-    return {name: [(x, math.log10(y)) for x, y in points if y > 0] for name, points in picture.curves.items()}
+    """The values to draw: with `powers`, their logarithms. A value of 0 has none and is left out.
+
+    A curve without values, such as the losses of a training that diverges at once, is left out.
+    """
+    drawn = {
+        name: [(x, math.log10(y)) for x, y in points if y > 0] if picture.powers else list(points)
+        for name, points in picture.curves.items()
+    }
+    return {name: points for name, points in drawn.items() if points}

@@ -5,6 +5,7 @@ A run that was interrupted continues, and a finished run is only loaded. The sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Any
 
 from nmt_cli.data.prepare import prepare
 from nmt_cli.demo import SPLITS, demo_corpus
+from nmt_cli.errors import NmtError
 from nmt_cli.files import replace_file
 from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.store.checkpoint import Trained, load_model
 from nmt_cli.store.log import Train, read_log
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.training.session import Interrupted, train
-from nmt_cli.training.trainer import Event
+from nmt_cli.training.trainer import Diverged, Event
 
 UPDATES = 600
 VALID_LINES = 40  # few: no claim uses them
@@ -78,10 +80,15 @@ class Lab:
         return self._loaded[run]
 
     def losses(self, name: str, seed: int) -> list[tuple[int, float]]:
-        """(update, training loss) of a model of MODELS."""
-        self._train(name, seed)
+        """(update, training loss) of a model of MODELS. If the training diverges, the last loss is not a number."""
+        diverged = False
+        try:
+            self._train(name, seed)
+        except Diverged:
+            diverged = True
         log = read_log(self._run_folder(name, seed))
-        return [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
+        losses = [(entry.step, entry.loss) for entry in log if isinstance(entry, Train)]
+        return [*losses, (losses[-1][0] if losses else 0, math.nan)] if diverged else losses
 
     def _run_folder(self, name: str, seed: int) -> Path:
         return self.folder / "runs" / f"{name}-{seed}"
@@ -96,8 +103,14 @@ class Lab:
 
         self.show(stage, 0, steps)
         recipe = load_recipe(find_recipe("demo"), {**self._data(), **settings})
-        prepare(recipe)  # does nothing if the data are there
-        result = train(recipe, watch=watch)
+        try:
+            prepare(recipe)  # does nothing if the data are there
+            result = train(recipe, watch=watch)
+        except NmtError as error:
+            if "--force" not in error.hint:  # nmt learn has no such option for its models
+                raise
+            hint = f"remove the folder {self.folder} to start again, or choose another with --out"
+            raise NmtError(error.message, hint) from None
         if result.signal:
             raise Interrupted(result)
 

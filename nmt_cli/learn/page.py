@@ -88,6 +88,8 @@ def _map(picture: Maps, name: str) -> str:
 
 def _curves(picture: Curves) -> str:
     curves = drawn_curves(picture)
+    if not curves:
+        return "<p>nothing to draw</p>"
     values = [y for points in curves.values() for _, y in points]
     steps = [x for points in curves.values() for x, _ in points]
     low, high, first, last = min(values), max(values), min(steps), max(steps)

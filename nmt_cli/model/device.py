@@ -1,13 +1,7 @@
-"""The device and the precision of training. `train.precision = "auto"` is decided by a trial in a child process.
-
-Some processors claim to support bf16 and then crash on an illegal instruction, which Python cannot catch. Others are
-slower with bf16.
-"""
+"""The device of a computation: which one, in which precision, how fast, and what to do when its memory runs out."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +16,6 @@ from nmt_cli.errors import NmtError
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 T = TypeVar("T")
-_TRIAL_TIMEOUT = 120  # seconds; a trial takes a few seconds
 
 
 @dataclass(frozen=True)
@@ -95,60 +88,6 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def choose_precision(wanted: str, device: torch.device) -> tuple[str, str]:
-    """The precision, and the reason for it. A precision that the recipe names must pass the trial too, because
-    training would otherwise crash hours later."""
-    if wanted == "fp32":
-        return "fp32", "as the recipe says"
-    precision = _claimed_precision(device) if wanted == "auto" else wanted
-    if precision is None:
-        return "fp32", "this processor has no faster precision"
-    outcome = _trial(device, precision)
-    if isinstance(outcome, str):
-        if wanted == "auto":
-            return "fp32", f"{precision} failed a trial: {outcome}"
-        raise NmtError(
-            f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
-            "set train.precision to auto or fp32; to continue a run that began with another precision, "
-            "use --from RUN --out NEW",
-        )
-    speed = f"{outcome:.2f}x the speed of fp32 in a trial"
-    if wanted != "auto":
-        return wanted, f"as the recipe says; {speed}"
-    if outcome < 1.15:  # a speedup below 15 % is not worth the lost digits
-        return "fp32", f"{precision} ran at {speed}"
-    return precision, speed
-
-
-def _claimed_precision(device: torch.device) -> str | None:
-    """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
-    if device.type == "xpu":
-        return "bf16"
-    if device.type == "cpu":
-        flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return "bf16" if any(getattr(torch.cpu, flag, lambda: False)() for flag in flags) else None
-    return None
-
-
-def _trial(device: torch.device, precision: str) -> float | str:
-    """The speed relative to fp32, or the reason for a failure."""
-    command = [sys.executable, "-m", "nmt_cli.model.device", device.type, precision]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        return f"no answer in {_TRIAL_TIMEOUT} s"
-    if done.returncode < 0:
-        import signal
-
-        return f"the trial process was killed by {signal.Signals(-done.returncode).name}"
-    try:
-        return float(done.stdout)
-    except ValueError:
-        return (done.stderr.strip().splitlines() or ["the trial process gave no reason"])[-1]
-
-
 @cache
 def matrix_rate(device: torch.device, threads: int) -> float:
     """Operations per second in products of fp32 matrices. The fastest of a hundred products counts, because other
@@ -163,23 +102,3 @@ def matrix_rate(device: torch.device, threads: int) -> float:
         (x @ x)[0, 0].item()  # item() waits for a GPU
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
-
-
-def _seconds(device: torch.device, dtype: torch.dtype) -> float:
-    """The fastest of five rounds of matrix products as large as those of a small training step."""
-    x, w = (torch.randn(2048, 512, device=device, dtype=dtype, requires_grad=True) for _ in range(2))
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(4):
-            torch.nn.functional.linear(x, w).sum().backward()
-        torch.get_device_module(device).synchronize()
-        best = min(best, time.perf_counter() - start)
-    if not bool(torch.isfinite(x.grad).all()):  # type: ignore[arg-type]
-        raise SystemExit("the result was not finite")
-    return best
-
-
-if __name__ == "__main__":  # the child process of _trial
-    trial_device = torch.device(sys.argv[1])
-    print(_seconds(trial_device, torch.float32) / _seconds(trial_device, TYPES[sys.argv[2]]))

@@ -19,7 +19,7 @@ from nmt_cli.scoring.texts import Lines, given_texts
 
 Links = frozenset[tuple[int, int]]
 
-_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)", re.ASCII)
+_LINK = re.compile(r"([0-9]{1,9})([-?p])([0-9]{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True)

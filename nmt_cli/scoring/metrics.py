@@ -46,7 +46,7 @@ class SystemScore:
     signature: str
     mean: float | None = None  # mean of the bootstrap resamples
     interval: float | None = None  # half the width of the 95 % confidence interval
-    p: float | None = None  # p-value of the paired test against the first system
+    p: float | None = None  # p-value of the paired test against the first system; 1 if both have the same score
     parts: BleuParts | None = None
 
 
@@ -167,6 +167,10 @@ def score(
     tokenizer, reason = choose_tokenizer(tokenize, lang, references if isinstance(references, Mapping) else ())
     texts = given_texts(hypotheses, references, source)
     _check_options(chosen, texts, confidence, paired, samples, worst)
+    if tokenize and not uses_bleu:
+        raise NmtError("--tokenize has no effect without BLEU", "leave --tokenize out, or add bleu to --metrics")
+    if comet_model != MODEL and "comet" not in chosen:
+        raise NmtError("--comet-model has no effect without COMET", "add comet to --metrics")
     if uses_bleu:
         check_tokenizer(tokenizer)
     warnings = find_warnings(texts, chosen, tokenizer)
@@ -218,6 +222,8 @@ def _check_options(
         raise NmtError("--paired compares systems, but only one is given", "nmt score A B --ref REF --paired bs")
     if samples and not (confidence or paired):
         raise NmtError("--samples has no effect without resampling", "add --confidence, or --paired bs")
+    if (paired or confidence) and set(metrics) == {"comet"}:
+        raise NmtError("COMET is not resampled here", "leave --paired and --confidence out, or add bleu to --metrics")
     if (samples is not None and samples < 2) or worst < 0:
         raise NmtError("--samples must be at least 2, and --worst at least 0", "use a larger number")
     if "comet" in metrics and texts.source is None:
@@ -284,11 +290,14 @@ def _paired_scores(
     signatures, columns = test()
     ((metric, signature),) = signatures.items()
     results: list[Any] = columns[metric]
-    scores = []
+    scores: list[SystemScore] = []
     for system, result in zip(texts.systems, results, strict=True):
         # json cannot write numpy's numbers
         mean, interval = (None if number is None else float(number) for number in (result.mean, result.ci))
-        scores.append(SystemScore(system, metric, result.score, str(signature), mean, interval, result.p_value))
+        # sacrebleu counts the resamples whose difference is larger than the real one. If both systems are the same, no
+        # resample counts, and sacrebleu gives the smallest p. Every resample has a difference of 0 or more.
+        p = 1.0 if scores and result.score == scores[0].score else result.p_value
+        scores.append(SystemScore(system, metric, result.score, str(signature), mean, interval, p))
     return scores
 
 
@@ -323,7 +332,8 @@ def _length_scores(name: str, texts: Texts, tokenizer: str, show: Callable[[str,
     measured_name, measured = next(iter(texts.references.items()))
     if texts.source is not None:
         measured_name, measured = "source", texts.source
-    lengths = [min(_MOST_WORDS, count_words(line)) for line in measured]
+    words = [count_words(line) for line in measured]
+    lengths = [min(_MOST_WORDS, count) for count in words]
     counts = Counter(lengths)
     histogram = [counts[length] for length in range(max(lengths) + 1)]
     metric = _metric(name, tokenizer)
@@ -337,5 +347,5 @@ def _length_scores(name: str, texts: Texts, tokenizer: str, show: Callable[[str,
             system: metric.corpus_score([lines[n] for n in rows], references).score
             for system, lines in texts.systems.items()
         }
-        scored.append(LengthBin(low, high, count, scores))
+        scored.append(LengthBin(low, max(high, max(words[n] for n in rows)), count, scores))
     return LengthScores(METRICS[name], str(metric.get_signature()), measured_name, scored)

@@ -166,8 +166,10 @@ class CTranslate2Engine:
         )
         attended = []
         for (request, hypothesis), output in zip(pairs, outputs, strict=True):
-            weights = np.array(output.attention[0], np.float32, ndmin=2)  # ndmin: an empty translation has no rows
-            attended.append(replace(hypothesis, attention=weights[: len(hypothesis.ids), : len(request.source) + 1]))
+            columns = len(request.source) + 1
+            # CTranslate2 gives no rows for an empty translation.
+            weights = np.array(output.attention[0] or np.empty((0, columns)), np.float32)
+            attended.append(replace(hypothesis, attention=weights[: len(hypothesis.ids), :columns]))
         next_hypothesis = iter(attended)
         return [[next(next_hypothesis) for _ in hypotheses] for hypotheses in results]
 

@@ -15,6 +15,8 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import find_damage, read_record
 from nmt_cli.store.folders import CheckpointFolder, ModelFiles, RunFolder, made_from
 
+_TYPE = " (and --type, if the export had one)"
+
 Kind = Literal["data", "vocabulary", "checkpoint", "model", "export"]
 
 
@@ -128,9 +130,13 @@ def advice(parts: list[Part]) -> list[str]:
             then = f"continues from step {max(steps)}" if steps else "begins again: no other checkpoint is intact"
             lines.append(f"nmt train renames {part.folder} and {then}")
         elif part.kind == "export" and part.folder.name == "ctranslate2":
-            lines.append(f"{_command('nmt export', part.folder.parent)} --to ctranslate2 --force")
+            lines.append(f"{_command('nmt export', part.folder.parent)} --to ctranslate2 --force{_TYPE}")
         elif part.kind == "export":
-            lines.append("export the model again: nmt export MODEL --out FOLDER --force")
+            to = part.record.get("format") or ("ctranslate2" if (part.folder / "model.bin").exists() else "hf")
+            # nmt export does not replace a folder without about.json, which might be another program's.
+            is_ours = ModelFiles(part.folder).about.exists()
+            out = f"{_command('--out', part.folder)} --force" if is_ours else "--out NEW_FOLDER"
+            lines.append(f"nmt export MODEL --to {to} {out}{_TYPE if to == 'ctranslate2' else ''}")
         elif part.kind == "data":
             lines.append("prepare the data again: nmt prepare with the same options and --force")
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from nmt_cli.text.languages import in_wrong_script, language_code, script_of, scripts_of, words_of
+from nmt_cli.text.languages import in_wrong_script, language_code, script_of, scripts_of, words_in
 
 _FEWEST_WORDS = 100  # a smaller sample says nothing
 _LEAST_SHARE = 0.05  # in a text of a language, at least this share of all words are frequent words of the language
@@ -86,7 +86,7 @@ def likely_language(lines: Sequence[str]) -> str | None:
 
 def _frequent_words(lines: Sequence[str]) -> tuple[dict[str, int], str | None]:
     """How often the frequent words of each language occur. Also the language with most of them, if they are enough."""
-    words = Counter(word for line in lines for word in words_of(line.lower()))
+    words = Counter(word for line in lines for word in words_in(line.lower()))
     counts = {codes: sum(words[word] for word in frequent.split()) for codes, frequent in _FREQUENT.items()}
     most = max(counts, key=counts.__getitem__)
     is_enough = words.total() >= _FEWEST_WORDS and counts[most] >= _LEAST_SHARE * words.total()

@@ -103,10 +103,10 @@ def in_wrong_script(text: str, scripts: frozenset[str] | None) -> bool:
 
 def count_words(text: str) -> int:
     """Count the words, without punctuation. In scripts without spaces every character counts as a word."""
-    return len(words_of(text))
+    return len(words_in(text))
 
 
-def words_of(text: str) -> list[str]:
+def words_in(text: str) -> list[str]:
     return _WORDS.findall(text)
 
 

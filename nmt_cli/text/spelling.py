@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import read_small
-from nmt_cli.text.languages import language_code, words_of
+from nmt_cli.text.languages import language_code, words_in
 from nmt_cli.text.lines import write_text
 
 # Languages whose list in pyspellchecker knows at least 85 % of the different words in Django's translations. The lists
@@ -131,7 +131,7 @@ def general_words(language: str) -> frozenset[str] | None:
 
     words = set(SpellChecker(code))
     for word in [word for word in words if not word.isalpha()]:
-        words.update((*words_of(word), word.replace("'", "")))
+        words.update((*words_in(word), word.replace("'", "")))
     return frozenset(words)
 
 
@@ -143,7 +143,7 @@ def write_words(folder: Path, lines: Iterable[str], language: str, old: Words | 
     general = general_words(language)
     if general is None:
         return
-    counts = Counter(word for line in lines for word in words_of(line) if word.isalpha())
+    counts = Counter(word for line in lines for word in words_in(line) if word.isalpha())
     counts.update(old.counts if old else {})
     frequent = sorted((-count, word) for word, count in counts.items() if count >= _FEWEST)[:_MOST]
     trained = {word.lower() for _, word in frequent}

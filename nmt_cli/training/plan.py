@@ -5,16 +5,13 @@ recipe/automatic.py has the rules. This module gathers the facts for them, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 
-from nmt_cli.data.batches import make_batch
 from nmt_cli.data.shards import open_shards
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import parameters_by_part
@@ -30,10 +27,9 @@ from nmt_cli.store.log import read_log
 from nmt_cli.terminal.plot import counted
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.budget import Budget
-from nmt_cli.training.loss import TrainingLoss
 from nmt_cli.training.optimizer import make_optimizers
+from nmt_cli.training.trial import CELLS, Trial, fastest
 
-_TRIAL_CELLS = 1024  # size of the batch that is timed
 _CELLS_PER_UPDATE = 2048  # the optimizer works once per update, however large the batch is
 SMALLEST_MINUTES = 1  # shorter trainings take longer than train.minutes
 _SHARE_OF_CORES = 0.7  # speed of a core when all cores train, divided by its speed when it trains alone
@@ -193,40 +189,18 @@ def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device)
     source, target = (
         max(1, round(tokens / corpus.pairs) - 1) for tokens in (corpus.source_tokens, corpus.target_tokens)
     )
-    rows = max(1, _TRIAL_CELLS // (1 + max(source, target)))
-    ids = np.random.default_rng(0)
-    batch = make_batch(
-        list(ids.integers(4, corpus.vocab_sizes[0], (rows, source))),
-        list(ids.integers(4, corpus.vocab_sizes[1], (rows, target))),
-    )
-    tensors = [torch.from_numpy(array).to(device) for array in (batch.src, batch.tgt_in, batch.tgt_out)]
-    built = build_model(model, *corpus.vocab_sizes).to(device)
-    loss, optimizers = TrainingLoss(built, settings).train(), make_optimizers(built, settings)
-
-    def passes() -> None:
-        loss(*tensors)[0].backward()
+    trial = Trial(model, settings, corpus.vocab_sizes, (source, target), device)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several threads would show how busy the machine is just now
+    passes, optimizers = trial.passes(), make_optimizers(trial.model, settings)
 
     def step() -> None:
         for optimizer in optimizers:
             optimizer.step()
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads would show how busy the machine is just now
-    seconds = _fastest(passes, device) + _fastest(step, device) * _TRIAL_CELLS / _CELLS_PER_UPDATE
+    seconds = passes + fastest(step, device) * CELLS / _CELLS_PER_UPDATE
     torch.set_num_threads(threads)
-    return batch.tokens / seconds * (_SHARE_OF_CORES * threads if device.type == "cpu" else 1)
-
-
-def _fastest(work: Callable[[], None], device: torch.device) -> float:
-    """The fewest seconds of three rounds. The first round is slow."""
-    times = []
-    for _ in range(3):
-        began = perf_counter()
-        work()
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        times.append(perf_counter() - began)
-    return min(times)
+    return trial.batch.tokens / seconds * (_SHARE_OF_CORES * threads if device.type == "cpu" else 1)
 
 
 def _choice(recipe: Recipe, corpus: _Corpus, device: torch.device) -> str:

@@ -28,7 +28,7 @@ from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
 from nmt_cli.model.base import Seq2Seq, parameters_by_part
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, choose_precision, matrix_rate
+from nmt_cli.model.device import Compute, matrix_rate
 from nmt_cli.recipe.schema import Augment, Recipe, not_exportable
 from nmt_cli.search.quality import NEEDED, write_quality
 from nmt_cli.store import checkpoint
@@ -41,6 +41,7 @@ from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.calibration import calibrate
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.precision import choose_precision
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.shard import on_leader, shard, whole_model
@@ -169,7 +170,8 @@ class Trainer:
         # 2. The device. A run keeps the precision that it began with.
         choice = ("fp32", "")
         if world.leader:
-            choice = choose_precision(self.state.precision or self.settings.precision, device)
+            wanted = self.state.precision or self.settings.precision
+            choice = choose_precision(recipe, wanted, self.vocab.sizes, device)
         if self.state.precision:
             choice = (choice[0], "as the run began")
         self.compute = Compute(device, *distributed.from_leader(choice, world))

@@ -8,6 +8,7 @@ programs in step and yields the requests of all of them (translator.py batches t
 from __future__ import annotations
 
 import heapq
+import math
 import re
 import unicodedata
 from bisect import bisect_left
@@ -349,14 +350,15 @@ class LineTranslator:
         self, line: int, part: _Part, prefix: tuple[int, ...], attention: bool = False
     ) -> Program[tuple[list[Hypothesis], frozenset[str]]]:
         """Search, and force every missing term of the glossary at the place where the model translated it otherwise."""
-        # A term that the model cannot write is not forced. If the model adds an ending to a forced term, the term
-        # counts as lost, and `_repaired` puts it back.
+        # A term is not forced if the model cannot write it, or if it would fill the last position of the model. If the
+        # model adds an ending to a forced term, the term counts as lost. `_repaired` puts all these terms back.
         terms = [term for term in self._terms(part.text) if UNK not in self.vocab.target.encode(term.wanted)]
         sources = self._source_pieces(part, terms)
         attention = attention or self.settings.align or bool(terms)
         request = Request(part.ids, prefix, len(prefix), line, attention, self.settings.tokens, self.settings.coverage)
         (hypotheses,) = yield [request]
         forced: list[Term] = []  # no term is forced twice
+        most = (self.settings.positions or math.inf) - len(self.vocab.target_prefix)  # pieces, with the end mark
         for _ in terms[:MOST_FORCED]:
             best = hypotheses[0]
             written = self.vocab.target.decode(list(best.ids))
@@ -365,7 +367,9 @@ class LineTranslator:
             choices = []
             for term, at in zip(missing, places, strict=True):
                 new = self._pieces_at(term, best.ids, at, written)
-                if best.ids[at : at + len(new)] != new:  # a term that occurs twice may stand at one of its places
+                # A term that occurs twice may stand at one of its places.
+                is_there = best.ids[at : at + len(new)] == new
+                if not is_there and at + len(new) < most:
                     choices.append((at, new, term))
             if not choices:
                 break

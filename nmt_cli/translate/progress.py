@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, new_file
+from nmt_cli.files import check_overwrite, output_file
 from nmt_cli.parallel import peak_memory_mb
 from nmt_cli.terminal.console import ShowProgress, say, stages
 from nmt_cli.text.lines import STDIN
@@ -37,12 +37,9 @@ def open_output(out: Path | None, force: bool) -> Iterator[IO[str]]:
     """Standard output, or a file that appears when everything is written."""
     if out is None or out == STDIN:
         yield sys.stdout
-    elif out.exists() and not out.is_file() and not out.is_dir():  # a pipe or a device is written to, not replaced
-        with out.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
     else:
         check_overwrite(out, force)
-        with new_file(out.resolve()) as stream:  # a link stays; the file behind the link is replaced
+        with output_file(out) as stream:
             yield stream
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nmt_cli.text.languages import find_words, words_of
+from nmt_cli.text.languages import find_words, words_in
 from nmt_cli.text.spelling import Words
 from nmt_cli.translate.protect import Span
 from nmt_cli.translate.results import Correction
@@ -31,7 +31,7 @@ class Respelled:
 
 def respell(text: str, find_fixed: Callable[[str], list[Span]], words: Words) -> Respelled | None:
     """The text with corrected words; None if no word is changed. Fixed spans stay as they are."""
-    if all(words.is_trained(word) for word in words_of(text)):  # a fast test: most lines have no other word
+    if all(words.is_trained(word) for word in words_in(text)):  # a fast test: most lines have no other word
         return None
     found: list[re.Match] = []
     done = 0

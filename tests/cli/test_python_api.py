@@ -39,7 +39,7 @@ def test_functions_stay_functions_after_their_rooms_are_imported():
 
 
 def test_the_examples_of_the_documents_run(model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("nmt_cli.model.device._claimed_precision", lambda device: None)  # a trial takes seconds
+    monkeypatch.setattr("nmt_cli.training.precision._claimed_precision", lambda device: None)  # a trial takes seconds
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/demo").symlink_to(model)

@@ -299,6 +299,11 @@ def test_multilingual_model_works_in_both_engines(nmt, multilingual, tmp_path):
     figures = [[float(line.split("\t")[2]) for line in result.text.splitlines()] for result in scored]
     assert figures[0] == pytest.approx(figures[1], abs=1e-3)
     assert nmt("inspect", path, TEXTS[0]).code == nmt("inspect", path, TEXTS[0], "--show", "beam").code == 0
+    inspected = json.loads(nmt("inspect", path, TEXTS[0], "--target", "un deux", "--format", "json").text)
+    assert inspected["alignment"]["source"] == TEXTS[0].split() and inspected["alignment"]["target"] == ["un", "deux"]
+    aligned = nmt("inspect", path, TEXTS[0], "--target", "un deux", "--format", "align").text
+    links = [[int(word) for word in pair.split("-")] for pair in aligned.split()]
+    assert {target for _, target in links} == {0, 1} and all(source < len(TEXTS[0].split()) for source, _ in links)
     assert nmt("export", path, "--to", "hf", "--out", "back").code == 0
     back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
     assert type(back) is type(theirs)

@@ -64,6 +64,21 @@ def test_square_brackets_are_shown_as_typed(run, tmp_path):
     assert (tmp_path / "[/x]/[bold].txt").read_text().startswith("source ")
 
 
+def test_out_keeps_links_and_writes_into_pipes(run, tmp_path):
+    """As --out of nmt translate: - is standard output, a link stays a link, and a pipe is written to."""
+    shown = run(SENTENCE, *TARGET)
+    assert run(SENTENCE, *TARGET, "--out", "-") == shown
+    (tmp_path / "real.txt").touch()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
+    run(SENTENCE, *TARGET, "--out", tmp_path / "link.txt", "--force")
+    assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "real.txt").read_text() == shown
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run(SENTENCE, *TARGET, "--out", tmp_path / "pipe")
+    assert os.read(reader, 1 << 16).decode() == shown
+    os.close(reader)
+
+
 def test_align_counts_words_between_spaces(run, trained):
     result = attention(trained, SENTENCE, TARGET[1])
     assert result.source_words == SENTENCE.split() and result.target_words == ["le", "chat", "vert."]
@@ -177,6 +192,8 @@ def test_learned_positions_come_from_the_trained_model(run, folder, tmp_path):
         model.source_positions.weight.copy_(torch.arange(100)[:, None].expand(100, 16))
     save_model(tmp_path / "learned", model.state_dict(), recipe, folder / "vocab", ABOUT)
     drawn = run("--show", "positions", "--ascii", model=tmp_path / "learned/model").split("\n")
+    with pytest.raises(NmtError, match="--set has no effect"):
+        run("--show", "positions", "--set", "model.heads=1", model=tmp_path / "learned/model")
     assert drawn[1].rstrip() == " 1" and drawn[40] == "40 " + 16 * "@"
     with pytest.raises(NmtError, match="learns its positions"):
         run("--show", "positions", "--set", "model.positions=learned", model="demo")
@@ -214,6 +231,7 @@ def test_a_family_without_positions(run):
         ([SENTENCE, "--show", "schedule"], "TEXT does not apply to --show schedule"),
         ([SENTENCE, "--show", "model"], "TEXT does not apply to --show model"),
         ([SENTENCE, "--set", "train.lr=1"], "--set does not apply to --show attention"),
+        ([SENTENCE, "--target", "chat", "--beam-size", "2"], "--beam-size has no effect on a given translation"),
         ([SENTENCE, "--force"], "--force needs --out"),
         (["--layer", "1"], "--layer does not apply to --show model"),
         (["--format", "align"], "--format align does not apply to --show model"),

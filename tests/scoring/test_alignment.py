@@ -45,6 +45,7 @@ def test_formats(nmt, write):
 
 
 @pytest.mark.parametrize(("arguments", "parts"), [
+    (["long", "--ref", "gold"], ["long, line 2: '1111", "is not a link of two words"]),
     (["a", "--ref", "short"], ["a has 2 lines, but short has 1 line"]),
     (["words", "--ref", "gold"], ["words, line 2: 'Le' is not a link of two words", "such as 0-0"]),
     (["a", "--ref", "words"], ["words, line 2: 'Le' is not a link"]),
@@ -52,8 +53,10 @@ def test_formats(nmt, write):
     (["a", "--ref", "gold", "--ref", "short"], ["one gold alignment, but --ref is given twice"]),
     (["a", "--ref", "gold", "--by-length"], ["--by-length has no effect on alignments"]),
     (["a", "--ref", "gold", "-m", "ter"], ["--metrics has no effect on alignments"]),
+    (["a", "--ref", "gold", "--comet-model", "x"], ["--comet-model has no effect on alignments"]),
 ])  # fmt: skip
 def test_errors(nmt, write, arguments, parts):
-    for name, text in {"a": "0-0\n1-1\n", "gold": "0-0\n2?1\n", "short": "0-0\n", "words": "0-0\nLe chat\n"}.items():
+    texts = {"a": "0-0\n1-1\n", "gold": "0-0\n2?1\n", "short": "0-0\n", "words": "0-0\nLe chat\n"}
+    for name, text in {**texts, "long": "0-0\n" + 5000 * "1" + "-0\n"}.items():
         write(name, text)
     assert_user_error(nmt("score", *arguments, "--alignment"), *parts)

@@ -65,6 +65,16 @@ def test_paired_tests_equal_those_of_the_sacrebleu_command(nmt, files, sacrebleu
     assert all(score["signature"] in theirs for score in scores)
 
 
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_system_with_the_score_of_the_first_is_not_significantly_different(nmt, files, write, test):
+    """sacrebleu gives p = 1 / (resamples + 1) here, because no resample has a larger difference than 0."""
+    write("copy.de", "\n".join(FILES["a.de"]) + "\n")
+    shown = nmt("score", "a.de", "copy.de", "b.de", "--ref", "ref.de", "--paired", test, "--samples", "50")
+    rows = [line.split() for line in shown.text.splitlines() if " copy.de " in line or " b.de " in line][:4]
+    assert [row[-1] for row in rows if "copy.de" in row] == ["1.0000", "1.0000"], shown.text
+    assert {row[-1] for row in rows if "b.de" in row} == {"*"}, shown.text
+
+
 @pytest.mark.parametrize(
     ("options", "seed"), [(["--seed", "7"], "7"), ([], "12345"), (["--seed", "7", "--paired", "bs"], "7")]
 )
@@ -197,3 +207,9 @@ def test_python_function_restores_seed_and_garbage_collector(monkeypatch):
 def test_python_function_raises_nmt_error(hypotheses, references, options, message):
     with pytest.raises(NmtError, match=message):
         score(hypotheses, references, **options)
+
+
+def test_last_range_of_lengths_reaches_to_the_longest_line():
+    lines = ["one two three", "four five", "six " * 900]
+    (*_, last) = score(lines, lines, by_length=True).by_length.bins
+    assert (last.high, last.lines) == (900, 1)

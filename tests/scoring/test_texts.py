@@ -87,6 +87,12 @@ def test_bom_and_crlf_are_removed_and_only_lf_ends_a_line(nmt, write):
         (["a.de", "--ref", "ref.de", "--format", "xml"], ["--format", "xml"]),
         (["a.de", "--ref", "ref.de", "--paired", "bs"], ["--paired compares systems, but only one is given"]),
         (["a.de", "--ref", "ref.de", "--samples", "9"], ["--samples has no effect", "add --confidence"]),
+        (["a.de", "--ref", "ref.de", "--tokenize", "zh", "-m", "chrf"], ["--tokenize has no effect without BLEU"]),
+        (["a.de", "--ref", "ref.de", "--comet-model", "x"], ["--comet-model has no effect without COMET"]),
+        (
+            ["a.de", "--ref", "ref.de", "--source", "ref.de", "-m", "comet", "--confidence"],
+            ["COMET is not resampled", "--confidence"],
+        ),
         (["a.de", "--ref", "ref.de", "--seed", "x"], ["--seed"]),
         (["a.de", "--ref", "ref.de", "-f", "tsv", "--worst", "1", "--by-length"], ["a TSV holds one table"]),
         (["a.de", "--ref", "ref.de", "-m", "comet"], ["COMET needs the source", "--source"]),

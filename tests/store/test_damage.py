@@ -537,10 +537,18 @@ def test_verify_checks_models_exports_checkpoints_and_data_by_themselves(nmt, fo
         (tmp_path / name / file).unlink()
         result = nmt("verify", name)
         assert result.code == 1 and f"  {file} is missing" in result.text, name
-    for name in ("hf", "model/ctranslate2"):
+    with_type = " (and --type, if the export had one)\n"
+    shutil.copytree(tmp_path / "model/ctranslate2", tmp_path / "copy")
+    assert f"hint: nmt export MODEL --to ctranslate2 --out copy --force{with_type}" in nmt("verify", "copy").err
+    (tmp_path / "hf/model.safetensors").unlink()  # unlike source.spm, no other file of the export has its bytes
+    advised = re.search(r"hint: nmt (export MODEL --to hf --out hf --force)\n", nmt("verify", "hf").err)
+    assert nmt(*advised[1].replace("MODEL", "run").split()).code == nmt("verify", "hf").code == 0
+    advice = {"hf": "--to hf --out NEW_FOLDER\n", "copy": f"--to ctranslate2 --out NEW_FOLDER{with_type}"}
+    for name, end in {**advice, "model/ctranslate2": f"model --to ctranslate2 --force{with_type}"}.items():
         (tmp_path / name / "about.json").unlink()
         result = nmt("verify", name)
         assert result.code == 1 and "  about.json is missing" in result.text, name
+        assert result.err.endswith(end), name
 
 
 def test_verify_says_that_older_folders_have_no_checksums(nmt, old):

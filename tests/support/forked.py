@@ -99,13 +99,15 @@ def warm_up() -> None:
     from nmt_cli import cli
     from nmt_cli.model import device
     from nmt_cli.text.spelling import general_words
+    from nmt_cli.training import precision
 
     cli.app = get_command(cli.app)
     with contextlib.redirect_stdout(io.StringIO()):
         for words in (["recipes", "demo"], ["recipes", "--help"]):  # Typer imports its parser, and rich for the help
             cli.app(words, standalone_mode=False)
     device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
-    device._claimed_precision = lambda device: None  # a trial takes seconds; tests/model/test_device.py makes one
+    # A trial takes seconds; tests/training/test_precision.py makes one.
+    precision._claimed_precision = lambda device: None
     general_words("en")
     train_and_search()
     assert threading.active_count() == 1 and (not TASKS.exists() or len(list(TASKS.iterdir())) == 1)

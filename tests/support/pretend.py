@@ -51,11 +51,11 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
 LOW = (
     "linear matmul mm mv bmm addmm baddbmm einsum conv1d convolution scaled_dot_product_attention lstm_cell gru_cell "
     "rnn_tanh_cell _thnn_fused_gru_cell"
-).split()
+)
 FULL = (
     "exp log log1p reciprocal rsqrt softplus layer_norm softmax.int log_softmax.int logsumexp nll_loss kl_div cumprod "
     "cumsum prod prod.dim_int sum sum.dim_IntList pow.Tensor_Scalar cosine_similarity"
-).split()
+)
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 
 
@@ -81,7 +81,7 @@ def _register_autocast() -> list[Library]:
     libraries = [Library("_", "IMPL"), Library("aten", "IMPL")]
     libraries[0].fallback(fallthrough_kernel, "AutocastPrivateUse1")
     for names, in_fp32 in ((LOW, False), (FULL, True)):
-        for name in names:
+        for name in names.split():
             libraries[1].impl(name, _in_type(name, in_fp32), "AutocastPrivateUse1")
     return libraries
 
@@ -98,6 +98,7 @@ class Waits(TorchDispatchMode):
         self.counts: Counter[str] = Counter()
         self.device = torch.device("pretend", 0)
         self.zeros = zeros  # the number of values that are 0
+        self.autocast_rules: list[Library] = []  # kept here, because the rules end with their libraries
         self.pinned: set[int] = set()  # addresses of arrays in pinned memory
         self.types: set[torch.dtype] = set()  # of the matrices that were multiplied
 
@@ -142,8 +143,8 @@ def pretend(zeros: int = 0) -> Iterator[Waits]:
 
     if torch._C._get_privateuse1_backend_name() != "pretend":
         _setup_privateuseone_for_python_backend("pretend")
-    libraries = _register_autocast()
     waits = Waits(zeros)
+    waits.autocast_rules = _register_autocast()
 
     class Event:
         def __init__(self, device: torch.device) -> None:

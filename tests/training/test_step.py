@@ -15,14 +15,15 @@ from support.toy_runs import assert_same_weights, sets, steps_saved
 from nmt_cli.data.batches import BatchStream, ParallelData, Position
 from nmt_cli.errors import NmtError
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, _trial
-from nmt_cli.recipe.load import load_recipe
+from nmt_cli.model.device import Compute
+from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import End, Note, Valid
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.precision import _trial
 from nmt_cli.training.session import train
 from nmt_cli.training.step import Updater
 from nmt_cli.training.trainer import AlreadyFinished, Step
@@ -330,7 +331,7 @@ def test_the_scale_of_fp16_is_resumed(prepared):
 @pytest.mark.torture  # the trial of the processor takes long
 def test_training_in_bf16_learns_as_in_fp32(prepared):
     """A processor without bf16 can die of an illegal instruction, so a child process tries it first."""
-    if isinstance(reason := _trial(CPU, "bf16"), str):
+    if isinstance(reason := _trial(load_recipe(find_recipe("demo")), (99, 99), CPU, "bf16"), str):
         pytest.skip(f"bf16 does not work on this processor: {reason}")
     means = {}
     for precision in ("fp32", "bf16"):

@@ -194,3 +194,24 @@ def test_forced_term_touches_an_opening_bracket(trained, write, tmp_path):
     translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
     (found,) = translator.translate([Row(1, source)])
     assert found.text == "Il voit (matou)." and found.flags == ("glossary",)
+
+
+def test_term_without_a_position_left_is_put_back(tmp_path):
+    """A translation that loops may fill all positions of the model. The engines refuse a prefix that does."""
+    source, target, settings = "The man sees a dog", "Der Mann sieht einen Hund", recipe.Vocab(size=200)
+    texts = [source, target, "Rauhaardackel", *(side for pair in TEST[:50] for side in pair)]
+    write_vocab(tmp_path / "v", {"joint": learn(iter(texts), settings, "toy")}, recipe.Data(), settings)
+    vocab = load_vocab(tmp_path / "v")
+    positions = len(vocab.target.encode(target)) + 1  # with the end mark
+
+    class Strict(Says):
+        def translate(self, requests, options):
+            assert all(len(request.prefix) < positions for request in requests)
+            return super().translate(requests, options)
+
+    glossary = make_glossary({"dog": "Rauhaardackel"}, "nfc")
+    engine = Strict(vocab.target.encode(target))
+    settings = Settings(SearchOptions(), 4000, 100, positions=positions, glossary=glossary)
+    translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
+    (found,) = translator.translate([Row(1, source)])
+    assert "Rauhaardackel" in found.text and found.flags == ("restored",)

@@ -16,13 +16,15 @@ from support.checks import assert_user_error
 from support.engines import Echo
 from support.small_language import ENGINES, SENTENCES
 
+from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.model.build import build_model
-from nmt_cli.recipe.schema import Data, Rnn, Vocab
+from nmt_cli.recipe.schema import Data, Recipe, Rnn, Transformer, Vocab
 from nmt_cli.search.contract import SearchOptions
+from nmt_cli.search.ct2_engine import CTranslate2Engine
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.checkpoint import load_model, save_model
+from nmt_cli.store.checkpoint import Trained, load_model, save_model
 from nmt_cli.text.lines import read_lines
-from nmt_cli.text.vocab import learn, load_vocab, write_vocab
+from nmt_cli.text.vocab import EOS, learn, load_vocab, write_vocab
 from nmt_cli.translate.options import Settings
 from nmt_cli.translate.protect import Span, contents, lost, protected, put_back, replaced, take_out
 from nmt_cli.translate.rows import Row
@@ -290,6 +292,24 @@ def test_model_without_attention_restores_text_and_refuses_align(nmt, model, tmp
     assert result.code == 0 and all(part in result.text for part in ("{x}", "1234", "minou"))
     refused = nmt("translate", tmp_path / "rnn", "--align", "--format", "tsv", stdin=b"the cat.\n")
     assert_user_error(refused, "this model has no attention for --align")
+
+
+def test_text_is_put_back_into_an_empty_translation(tmp_path):
+    """The bias of the end mark is so high that CTranslate2 translates everything into nothing."""
+    pytest.importorskip("ctranslate2")
+    settings = Vocab(size=200)
+    write_vocab(tmp_path / "vocab", {"joint": learn(iter(SENTENCES), settings, "toy")}, Data(), settings)
+    vocab = load_vocab(tmp_path / "vocab")
+    config = Transformer(dim=16, heads=2, ff=16, encoder_layers=1, decoder_layers=1, output_bias=True)
+    model = build_model(config, *vocab.sizes).eval()
+    with torch.no_grad():
+        model.output_bias[EOS] = 100.0
+    to_ctranslate2(Trained(model, vocab, Recipe(model=config), {}), tmp_path / "ct2")
+    engine = CTranslate2Engine(tmp_path / "ct2", vocab, "float32", "cpu", 1)
+    translator = WindowTranslator(Workers(engine, 1, False), vocab, Settings(SearchOptions(), 512, 100))
+    lines = ["the cat sees {x} and %s.", "{x} the cat", "the cat."]
+    found = translator.translate([Row(n, line) for n, line in enumerate(lines)])
+    assert [line.text for line in found] == ["{x} %s", "{x}", ""]
 
 
 def test_rules_find_what_must_survive_in_real_lines():

@@ -50,15 +50,18 @@ def test_codes_of_languages_are_no_part_of_a_scored_translation(model, trained, 
     search = SearchOptions(length_penalty=length_penalty, forbidden=(UNK,))
     settings = Settings(search, 4000, 100, protect=False, align=True, tokens=True)
     translator = WindowTranslator(Workers(engine, 1, False), vocab, settings)
-    found = translator.translate([Row(1, SENTENCES[0]), Row(2, f"{SENTENCES[0]} {SENTENCES[1]}")])
+    lines = [*SENTENCES[:6], *(f"{one} {two}" for one, two in zip(SENTENCES[:6], SENTENCES[6:12], strict=True))]
+    found = translator.translate([Row(n, line) for n, line in enumerate(lines, 1)])
     engine.translate = None  # the attention of given translations needs no search
     scored = translator.score([Row(one.line, one.source, one.text) for one in found])
-    for one, two in zip(found, scored, strict=True):  # the search gives the probability of UNK to the other pieces
+    # The model may write a word in other pieces than those that its vocabulary divides the word into.
+    same = [(one, two) for one, two in zip(found, scored, strict=True) if one.best.tokens == two.best.tokens]
+    assert {"split" in one.flags for one, _ in same} == {True, False}
+    for one, two in same:  # the search gives the probability of UNK to the other pieces
         assert two.score == pytest.approx(one.score, abs=1e-2)
         assert two.best.logprob == pytest.approx(one.best.logprob, abs=1e-2)
         assert two.best.token_logprobs == pytest.approx(one.best.token_logprobs, abs=1e-2)
-        assert (two.best.tokens, two.best.length) == (one.best.tokens, one.best.length)
-        assert two.best.alignment == one.best.alignment
+        assert (two.best.length, two.best.alignment) == (one.best.length, one.best.alignment)
 
 
 def test_window_is_batched_by_length_and_keeps_the_order(trained):

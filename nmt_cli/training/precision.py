@@ -1,0 +1,97 @@
+"""The precision of training. `train.precision = "auto"` is decided by a trial in a child process.
+
+Some processors claim to support bf16 and then crash on an illegal instruction, which Python cannot catch. Others
+multiply large matrices faster in bf16, and still train narrow models more slowly, because all numbers between the
+products are converted. So the child times passes of the model itself.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import torch
+
+from nmt_cli.errors import NmtError
+from nmt_cli.recipe.load import load_recipe, settings_of
+from nmt_cli.recipe.schema import Recipe
+from nmt_cli.training.trial import Trial
+
+_TIMEOUT = 300  # seconds; the trial of a small model takes a few seconds
+_LENGTH = 20  # pieces of the sentences of the trial
+
+
+def choose_precision(recipe: Recipe, wanted: str, sizes: tuple[int, int], device: torch.device) -> tuple[str, str]:
+    """The precision, and the reason for it. `sizes` are those of the vocabularies.
+
+    A precision that the recipe names must pass the trial too, because training would otherwise crash hours later.
+    """
+    if wanted == "fp32":
+        return "fp32", "as the recipe says"
+    precision = _claimed_precision(device) if wanted == "auto" else wanted
+    if precision is None:
+        return "fp32", "this processor has no faster precision"
+    outcome = _trial(recipe, sizes, device, precision)
+    if isinstance(outcome, str):
+        if wanted == "auto":
+            return "fp32", f"{precision} failed a trial: {outcome}"
+        raise NmtError(
+            f"train.precision = {wanted} does not work on this {device.type}: {outcome}",
+            "set train.precision to auto or fp32; to continue a run that began with another precision, "
+            "use --from RUN --out NEW",
+        )
+    speed = f"{outcome:.2f}x the speed of fp32 in a trial"
+    if wanted != "auto":
+        return wanted, f"as the recipe says; {speed}"
+    if outcome < 1.15:  # a speedup below 15 % is not worth the lost digits
+        return "fp32", f"{precision} ran at {speed}"
+    return precision, speed
+
+
+def _claimed_precision(device: torch.device) -> str | None:
+    """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
+    if device.type == "xpu":
+        return "bf16"
+    if device.type == "cpu":
+        flags = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return "bf16" if any(getattr(torch.cpu, flag, lambda: False)() for flag in flags) else None
+    return None
+
+
+def _trial(recipe: Recipe, sizes: tuple[int, int], device: torch.device, precision: str) -> float | str:
+    """The speed relative to fp32, or the reason for a failure."""
+    command = [sys.executable, "-m", "nmt_cli.training.precision"]
+    request = json.dumps([settings_of(recipe), sizes, device.type, precision]).encode()
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {_TIMEOUT} s"
+    if done.returncode < 0:
+        import signal
+
+        return f"the trial process was killed by {signal.Signals(-done.returncode).name}"
+    try:
+        return float(done.stdout)
+    except ValueError:
+        return (done.stderr.decode(errors="replace").strip().splitlines() or ["the trial process gave no reason"])[-1]
+
+
+def _compare() -> float:
+    """The work of the child process."""
+    settings, sizes, device, precision = json.load(sys.stdin)
+    recipe = load_recipe(None, settings)
+    torch.set_num_threads(1)  # several threads would show how busy the machine is just now
+    trial = Trial(recipe.model, recipe.train, sizes, (_LENGTH, _LENGTH), torch.device(device))
+    seconds = trial.passes()
+    trial.model.zero_grad()
+    ratio = seconds / trial.passes(precision)
+    if not all(bool(each.grad.isfinite().all()) for each in trial.model.parameters() if each.grad is not None):
+        raise SystemExit("the result was not finite")
+    return ratio
+
+
+if __name__ == "__main__":
+    print(_compare())
