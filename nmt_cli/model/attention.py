@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
+from nmt_cli.model.linear import Linear
 
 # The linear layers that fuse several matrices into one, which is faster, and the number of these matrices.
 FUSED = {"qkv": 3, "keys_values": 2}
@@ -23,7 +24,7 @@ class Attention(nn.Module):
     def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
         super().__init__()
         self.heads, self.dropout_rate = heads, dropout_rate
-        self.output = nn.Linear(dim, dim)
+        self.output = Linear(dim, dim)
 
     def split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(B,T,parts*D) -> a tuple of `parts` tensors (B,T,H,D/H), without copying."""
@@ -59,7 +60,7 @@ class SelfAttention(Attention):
 
     def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
         super().__init__(dim, heads, dropout_rate)
-        self.qkv = nn.Linear(dim, 3 * dim)
+        self.qkv = Linear(dim, 3 * dim)
 
     def forward(self, x: Tensor, mask: Tensor | None, need_weights: bool, causal: bool = False) -> Attended:
         return self.attend(self.split(self.qkv(x), 3), mask, need_weights, causal)
@@ -86,8 +87,8 @@ class CrossAttention(Attention):
 
     def __init__(self, dim: int, heads: int, dropout_rate: float) -> None:
         super().__init__(dim, heads, dropout_rate)
-        self.query = nn.Linear(dim, dim)
-        self.keys_values = nn.Linear(dim, 2 * dim)
+        self.query = Linear(dim, dim)
+        self.keys_values = Linear(dim, 2 * dim)
 
     def forward(self, x: Tensor, keys_values: Tensor, mask: Tensor | None, need_weights: bool) -> Attended:
         """x (B,T,D), keys_values (B,S,2D) -> (B,T,D), and weights (B,H,T,S) if needed."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from nmt_cli.model.linear import linear
 from nmt_cli.text.vocab import BOS, PAD
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Seq2Seq(nn.Module):
 
     def project(self, features: Tensor) -> Tensor:
         """(...,D) -> logits (...,V)."""
-        return F.linear(features, self.output_weight, self.output_bias)
+        return linear(features, self.output_weight, self.output_bias)
 
     def decode(self, tgt_in: Tensor, memory: Tensors, attention: bool = False) -> Decoded:
         """All steps at once, for a known target: logits (B,T,V), and attention weights as in `features`."""

@@ -20,6 +20,7 @@ from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.conv import windows
 from nmt_cli.model.device import on_cpu
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
+from nmt_cli.model.linear import Linear
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
@@ -30,9 +31,9 @@ class Block(nn.Module):
         self.kernel, self.dilation = kernel, dilation
         self.context = (kernel - 1) * dilation  # positions that the convolution reads beside its own
         half = dim // 2
-        self.before, self.down = nn.LayerNorm(dim), nn.Linear(dim, half)
-        self.norm, self.convolution = nn.LayerNorm(half), nn.Linear(kernel * half, half)
-        self.after, self.up = nn.LayerNorm(half), nn.Linear(half, dim)
+        self.before, self.down = nn.LayerNorm(dim), Linear(dim, half)
+        self.norm, self.convolution = nn.LayerNorm(half), Linear(kernel * half, half)
+        self.after, self.up = nn.LayerNorm(half), Linear(half, dim)
 
     def narrow(self, x: Tensor) -> Tensor:
         """x (B,T,D) -> the input of the convolution (B,T,D/2)."""
@@ -54,7 +55,7 @@ class ByteNet(EmbeddingSeq2Seq):
             return nn.ModuleList(Block(dim, config.kernel, 2 ** (i % config.cycle)) for i in range(count))
 
         self.encoder = blocks(config.encoder_layers)
-        self.encoder_norm, self.encoder_output = nn.LayerNorm(dim), nn.Linear(dim, dim)
+        self.encoder_norm, self.encoder_output = nn.LayerNorm(dim), Linear(dim, dim)
         self.decoder = blocks(config.decoder_layers)
         self.decoder_norm = nn.LayerNorm(dim)
         for module in self.modules():

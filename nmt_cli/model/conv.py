@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
+from nmt_cli.model.linear import Linear
 from nmt_cli.model.rnn_scores import blend
 from nmt_cli.model.transformer import LearnedPositions
 from nmt_cli.recipe import schema as recipe
@@ -35,7 +36,7 @@ class GatedConvolution(nn.Module):
     def __init__(self, dim: int, kernel: int) -> None:
         super().__init__()
         self.kernel = kernel
-        self.linear = nn.Linear(kernel * dim, 2 * dim)  # its input is the concatenated words of a window
+        self.linear = Linear(kernel * dim, 2 * dim)  # its input is the concatenated words of a window
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,T+kernel-1,D) -> (B,T,D)"""
@@ -46,7 +47,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, dim: int, kernel: int) -> None:
         super().__init__()
         self.convolution = GatedConvolution(dim, kernel)
-        self.query = nn.Linear(dim, dim)
+        self.query = Linear(dim, dim)
 
     def forward(self, x: Tensor, embedded: Tensor, memory: Tensors) -> tuple[Tensor, Tensor]:
         """x (B,T+kernel-1,D), embedded (B,T,D) -> (B,T,D), attention weights (B,1,T,S)."""

@@ -18,6 +18,7 @@ from nmt_cli.model import cache
 from nmt_cli.model.attention import Attended
 from nmt_cli.model.base import Decoded, Seq2Seq, Stepped, Tensors
 from nmt_cli.model.embedding import EmbeddingSeq2Seq
+from nmt_cli.model.linear import Linear, linear
 from nmt_cli.model.transformer import POSITIONS, EncoderLayer, NoPositions, initialize, padding_mask
 from nmt_cli.recipe import schema as recipe
 
@@ -40,7 +41,7 @@ class Layer(EncoderLayer):
     def keys_values(self, x: Tensor) -> Tensor:
         """The source (B,S,D) -> its keys and values (B,S,2D)."""
         qkv, dim = self.attention.qkv, x.size(-1)
-        return F.linear(self.around_attention.before(x), qkv.weight[dim:], qkv.bias[dim:])
+        return linear(self.around_attention.before(x), qkv.weight[dim:], qkv.bias[dim:])
 
     def read(self, x: Tensor, need_weights: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """The source (B,S,D) -> the output of this layer (B,S,D), keys and values (B,S,2D), weights (B,H,S,S)."""
@@ -68,7 +69,7 @@ class DecoderOnly(EmbeddingSeq2Seq):
         super().__init__(source_vocab, target_vocab, dim, config.tie, math.sqrt(dim), config.dropout)
         self.source_positions = SidePositions(config)
         self.target_positions = SidePositions(config)
-        self.join = nn.Linear(2 * dim, dim) if config.positions_join == "concat" else None
+        self.join = Linear(2 * dim, dim) if config.positions_join == "concat" else None
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(dim) if config.norm == "pre" else nn.Identity()
         initialize(self, dim)

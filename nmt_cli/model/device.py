@@ -1,12 +1,10 @@
-"""The device of a computation: which one, in which precision, how fast, and what to do when its memory runs out."""
+"""The device of a computation: which one, in which precision, and what to do when its memory runs out."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 
 import torch
@@ -86,19 +84,3 @@ def choose_device(wanted: str) -> torch.device:
     if wanted not in usable:
         raise NmtError(f"this machine has no device {wanted}", f"choose one of: auto, {', '.join(usable)}")
     return torch.device(wanted)
-
-
-@cache
-def matrix_rate(device: torch.device, threads: int) -> float:
-    """Operations per second in products of fp32 matrices. The fastest of a hundred products counts, because other
-    programs may use the processor.
-
-    `threads` is the number of threads that torch uses now. Each number is measured once in a process.
-    """
-    size, best = 512 if device.type == "cpu" else 4096, float("inf")
-    x = torch.ones(size, size, device=device)
-    for _ in range(100):
-        start = time.perf_counter()
-        (x @ x)[0, 0].item()  # item() waits for a GPU
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best

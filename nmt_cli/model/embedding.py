@@ -11,6 +11,7 @@ from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.experts import Experts
+from nmt_cli.model.linear import Linear
 from nmt_cli.text.vocab import PAD
 
 
@@ -29,7 +30,7 @@ class EmbeddingSeq2Seq(Seq2Seq):
         # A shared matrix is registered once, under the name of the target embedding, so that it is saved once.
         self.target_embedding = nn.Embedding(target_vocab, dim, PAD)
         self.source_embedding = None if tie == "all" else nn.Embedding(source_vocab, dim, PAD)
-        self.output = nn.Linear(dim, target_vocab, bias=False) if tie == "none" else None
+        self.output = Linear(dim, target_vocab, bias=False) if tie == "none" else None
         self.bias: nn.Parameter | None = None  # of model.output_bias
         self.join: nn.Linear | None = None  # of model.positions_join = "concat"
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.model.linear import linear
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
@@ -57,9 +58,9 @@ class Experts(nn.Module):
         """x (B,T,D) -> g(x) (B,T,n). A training pass also notes the routes for `balance_loss`."""
         noisy = self.training and torch.is_grad_enabled()
         with torch.autocast(x.device.type, enabled=False):  # rounded logits would send tokens to other experts
-            clean = logits = F.linear(x.float(), self.gate)
+            clean = logits = linear(x.float(), self.gate)
             if noisy:
-                spread = F.softplus(F.linear(x.float(), self.noise))
+                spread = F.softplus(linear(x.float(), self.noise))
                 logits = clean + torch.randn_like(clean) * spread
         best, chosen = logits.topk(self.top + 1, -1)
         gates = torch.zeros_like(logits).scatter(-1, chosen[..., :-1], best[..., :-1].softmax(-1))

@@ -37,7 +37,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -45,6 +44,7 @@ from nmt_cli.model.base import Decoded, Stepped, Tensors
 from nmt_cli.model.device import on_cpu
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.experts import Experts
+from nmt_cli.model.linear import Linear, linear
 from nmt_cli.model.rnn_scores import SourceAttention
 from nmt_cli.model.transformer import FeedForward
 from nmt_cli.recipe import schema as recipe
@@ -85,7 +85,7 @@ def half_of_products(layer: nn.RNNBase, x: Tensor) -> Tensor:
     halves = []
     for direction in ("", "_reverse")[: 1 + layer.bidirectional]:
         weight, bias = (getattr(layer, f"{name}_ih_l0{direction}") for name in ("weight", "bias"))
-        halves.append(F.linear(x, weight[: len(weight) // 2], bias[: len(bias) // 2]))
+        halves.append(linear(x, weight[: len(weight) // 2], bias[: len(bias) // 2]))
     return torch.cat(halves, 2)
 
 
@@ -145,8 +145,8 @@ class Rnn(EmbeddingSeq2Seq):
             width = dim // 2 if both else dim // self.columns
             self.encoder.append(cell(input_width, width, batch_first=True, bidirectional=both))
         # W_p of Deep-Att: the states that the decoder sees, from [W x; h] of the highest layer of each column.
-        self.encoder_states = nn.Linear(dim + fast_forward, dim, bias=False) if fast_forward else None
-        self.bridge = nn.Linear(dim, len(self.state_names) * config.decoder_layers * dim)
+        self.encoder_states = Linear(dim + fast_forward, dim, bias=False) if fast_forward else None
+        self.bridge = Linear(dim, len(self.state_names) * config.decoder_layers * dim)
         inputs = (True, self.input_context, self.input_feeding, self.attends_before)
         input_width = sum(map(bool, inputs)) * dim
         higher_width = dim + fast_forward + self.context_to_all * dim
@@ -158,7 +158,7 @@ class Rnn(EmbeddingSeq2Seq):
         self.decoder_experts = Experts(config, network) if config.experts else None
         self.attention = SourceAttention(config) if config.attention != "none" else None
         has_readout = self.attention is not None and not attends_at_bottom
-        self.readout = nn.Linear((2 + self.attends_before) * dim, dim, bias=False) if has_readout else None
+        self.readout = Linear((2 + self.attends_before) * dim, dim, bias=False) if has_readout else None
         self.initialize(dim)
 
     def initialize(self, dim: int) -> None:

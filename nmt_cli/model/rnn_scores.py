@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.model.base import Tensors
+from nmt_cli.model.linear import Linear, linear
 from nmt_cli.recipe import schema as recipe
 
 
@@ -54,7 +55,7 @@ class General(Dot):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        self.source = nn.Linear(dim, dim, bias=False)
+        self.source = Linear(dim, dim, bias=False)
 
     def keys(self, states: Tensor) -> Tensor:
         return self.source(states)
@@ -75,7 +76,7 @@ class Cosine(PlainCosine):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        self.strength = nn.Linear(dim, 1, bias=False)
+        self.strength = Linear(dim, 1, bias=False)
         self.offset = nn.Parameter(torch.full((1,), 4.0))  # c; with b near 1, the softmax would be nearly flat
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -88,8 +89,8 @@ class Additive(Score):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        self.query = nn.Linear(dim, dim, bias=False)
-        self.source = nn.Linear(dim, dim, bias=False)
+        self.query = Linear(dim, dim, bias=False)
+        self.source = Linear(dim, dim, bias=False)
         self.vector = nn.Parameter(small_vector(dim))
 
     def keys(self, states: Tensor) -> Tensor:
@@ -105,15 +106,15 @@ class Perceptron(Score):
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
-        self.hidden = nn.Linear(2 * dim, dim)
+        self.hidden = Linear(2 * dim, dim)
         self.vector = nn.Parameter(small_vector(dim))
 
     def keys(self, states: Tensor) -> Tensor:
         # W [q; k] = W_q q + W_k k, so the concatenations of all pairs are never stored.
-        return F.linear(states, self.hidden.weight[:, states.size(-1) :], self.hidden.bias)
+        return linear(states, self.hidden.weight[:, states.size(-1) :], self.hidden.bias)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        query = F.linear(query, self.hidden.weight[:, : query.size(-1)])
+        query = linear(query, self.hidden.weight[:, : query.size(-1)])
         pairs = (query[:, :, None] + keys[:, None]).relu_()  # (B,T,S,H,d)
         return (pairs @ self.vector).permute(0, 3, 1, 2)
 
@@ -123,7 +124,7 @@ class Location(Score):
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__(dim)
-        self.location = nn.Linear(dim, size, bias=False)
+        self.location = Linear(dim, size, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         scores = self.location(query).transpose(1, 2)
@@ -165,11 +166,11 @@ class SourceAttention(nn.Module):
         dim = config.dim
         self.heads, self.span, self.radius, self.hard = config.heads, config.span, config.radius, config.hard
         self.score = make_score(config)
-        self.query = nn.Linear(dim, dim, bias=False) if config.projections else None
-        self.keys_values = nn.Linear(dim, 2 * dim, bias=False) if config.projections else None
+        self.query = Linear(dim, dim, bias=False) if config.projections else None
+        self.keys_values = Linear(dim, 2 * dim, bias=False) if config.projections else None
         if config.span == "predictive":
-            self.center_hidden = nn.Linear(dim, dim, bias=False)
-            self.center = nn.Linear(dim, 1, bias=False)
+            self.center_hidden = Linear(dim, dim, bias=False)
+            self.center = Linear(dim, 1, bias=False)
 
     def split(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,T,H,d)."""

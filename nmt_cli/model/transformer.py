@@ -18,6 +18,7 @@ from nmt_cli.model.device import on_cpu
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.embedding import EmbeddingSeq2Seq, initialize_embedding
 from nmt_cli.model.experts import Experts
+from nmt_cli.model.linear import Linear
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 
@@ -117,8 +118,8 @@ class Residual(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, dim: int, inner: int, activation: str, dropout_rate: float) -> None:
         super().__init__()
-        self.inner = nn.Linear(dim, inner)
-        self.outer = nn.Linear(inner, dim)
+        self.inner = Linear(dim, inner)
+        self.outer = Linear(inner, dim)
         self.activation = ACTIVATIONS[activation]
         self.dropout_rate = dropout_rate
 
@@ -218,7 +219,7 @@ class Transformer(EmbeddingSeq2Seq):
             positions = partial(positions, first=config.first_position)
         self.source_positions = positions(config.max_positions, dim)
         self.target_positions = positions(config.max_positions, dim)
-        self.join = nn.Linear(2 * dim, dim) if config.positions_join == "concat" else None
+        self.join = Linear(2 * dim, dim) if config.positions_join == "concat" else None
         self.source_embedding_norm = nn.LayerNorm(dim) if config.embedding_norm else None
         self.target_embedding_norm = nn.LayerNorm(dim) if config.embedding_norm else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import on_cpu
+from nmt_cli.model.linear import add_weight_gradient, linear, product
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.reward import reward_loss
@@ -93,27 +94,24 @@ class _Chunked(torch.autograd.Function):
         grad_dtype = torch.float32 if low is torch.float16 else low
         loss = nll = torch.zeros((), device=features.device)
         grad_features = torch.zeros_like(features) if train else None
-        grad_weight = torch.zeros_like(weight) if train else None
+        grad_weight = weight.new_zeros(weight.shape[::-1]).t() if train else None
         rows = (targets != PAD).nonzero().squeeze(1)
         size = CHUNK if device == "cpu" else 16 * CHUNK  # a GPU needs larger chunks to be busy
         with torch.autocast(device, enabled=False):
             low_weight, weight = weight.to(low), weight.to(grad_dtype)
             for chunk in rows.split(max(1, size // len(weight))):
                 x = features.index_select(1, chunk).to(low)
-                logits = F.linear(x, low_weight)
+                logits = linear(x, low_weight)
                 if low.itemsize < 4:
                     logits = logits.float()
                 chunk_loss, chunk_nll, grad = terms(logits, targets[chunk])
                 loss, nll = loss + chunk_loss, nll + chunk_nll
                 if grad_features is None or grad_weight is None:
                     continue
-                grad = grad.to(grad_dtype)
-                grad_features.index_copy_(1, chunk, (grad @ weight).to(features.dtype))
-                grad, x = grad.flatten(0, 1).t(), x.flatten(0, 1).to(grad_dtype)
-                if grad_dtype == grad_weight.dtype:
-                    grad_weight.addmm_(grad, x)
-                else:
-                    grad_weight += grad @ x
+                grad, x = grad.to(grad_dtype).flatten(0, 1), x.flatten(0, 1).to(grad_dtype)
+                grad_x = product(grad, weight).unflatten(0, (len(features), -1))
+                grad_features.index_copy_(1, chunk, grad_x.to(features.dtype))
+                add_weight_gradient(grad_weight, grad, x)
         ctx.save_for_backward(grad_features, grad_weight)
         ctx.mark_non_differentiable(nll)
         return loss, nll

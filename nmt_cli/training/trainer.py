@@ -28,7 +28,8 @@ from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
 from nmt_cli.model.base import Seq2Seq, parameters_by_part
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute, matrix_rate
+from nmt_cli.model.device import Compute
+from nmt_cli.model.linear import matrix_rate
 from nmt_cli.recipe.schema import Augment, Recipe, not_exportable
 from nmt_cli.search.quality import NEEDED, write_quality
 from nmt_cli.store import checkpoint

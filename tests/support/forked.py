@@ -97,7 +97,7 @@ def warm_up() -> None:
     from typer.main import get_command
 
     from nmt_cli import cli
-    from nmt_cli.model import device
+    from nmt_cli.model import linear
     from nmt_cli.text.spelling import general_words
     from nmt_cli.training import precision
 
@@ -105,7 +105,7 @@ def warm_up() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         for words in (["recipes", "demo"], ["recipes", "--help"]):  # Typer imports its parser, and rich for the help
             cli.app(words, standalone_mode=False)
-    device.matrix_rate(torch.device("cpu"), torch.get_num_threads())
+    linear.matrix_rate(torch.device("cpu"), torch.get_num_threads())
     # A trial takes seconds; tests/training/test_precision.py makes one.
     precision._claimed_precision = lambda device: None
     general_words("en")
