@@ -13,6 +13,7 @@ from nmt_cli.learn.lab import Lab
 from nmt_cli.learn.results import Curves, Maps, Measurement
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.build import build_model
+from nmt_cli.model.device import as_accelerator
 from nmt_cli.recipe import schema
 from nmt_cli.text.vocab import BOS
 
@@ -167,8 +168,8 @@ LENGTHS = (64, 128, 256, 512, 1024)
 def operations(model: Seq2Seq, length: int, seed: int) -> dict[str, float]:
     """The floating-point operations of the encoder, by kind of matrix product."""
     src = torch.randint(FIRST_WORD, WORDS, (1, length), generator=torch.Generator().manual_seed(seed))
-    # The counter does not know the products of oneDNN.
-    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+    # The counter does not know the operations of oneDNN, which accelerators do not use.
+    with torch.no_grad(), as_accelerator(), FlopCounterMode(display=False) as counter:
         model.encode(src, attention=True)
     return {str(kind): float(count) for kind, count in counter.get_flop_counts()["Global"].items()}
 
