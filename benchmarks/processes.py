@@ -26,12 +26,11 @@ from torch import Tensor
 
 from nmt_cli.data.batches import Batch, make_batch
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute
+from nmt_cli.model.device import Compute, keep_freed_memory
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training.distributed import World, share_gradients, with_workers
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.session import keep_freed_memory
 from nmt_cli.training.shard import shard
 from nmt_cli.training.step import Updater
 

@@ -46,7 +46,10 @@ class Record:
 
     @property
     def path(self) -> Path:
-        words = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", describe_machine()["processor"].lower())
+        machine = describe_machine()
+        words = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", machine["processor"].lower())
+        if "amd" in words and "avx512f" in machine["flags"]:  # AMD EPYC is the name of processors with and without it
+            words += " avx512"
         return RESULTS / f"{self.name}.{'-'.join(re.findall(r'[a-z0-9_]+', words))}.json"
 
     def __enter__(self) -> Record:

@@ -28,10 +28,10 @@ from train_step import PIECES, batches
 
 from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.model.build import build_model
+from nmt_cli.model.device import keep_freed_memory
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import PAD
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.session import keep_freed_memory
 
 RUNGS: dict[str, recipe.Model] = {
     "rnn": recipe.Rnn(cell="rnn", attention="none"),

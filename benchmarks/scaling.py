@@ -31,14 +31,13 @@ from record import DATA, Record
 
 from nmt_cli.data.batches import make_batch, pad
 from nmt_cli.model.build import build_model
-from nmt_cli.model.device import Compute
+from nmt_cli.model.device import Compute, keep_freed_memory
 from nmt_cli.recipe.automatic import SIZES
 from nmt_cli.recipe.schema import Train, Transformer
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions
 from nmt_cli.store.checkpoint import State
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.session import keep_freed_memory
 from nmt_cli.training.step import Updater
 
 PIECES, TOKENS, SENTENCES = 8000, 2048, 32

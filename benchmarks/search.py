@@ -35,13 +35,13 @@ from torch import Tensor
 from nmt_cli.data.batches import pad
 from nmt_cli.model.base import Seq2Seq, select
 from nmt_cli.model.build import build_model
+from nmt_cli.model.device import keep_freed_memory
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.search.beam import search
 from nmt_cli.search.contract import SearchOptions, length_limit
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.lines import read_lines
 from nmt_cli.text.vocab import BOS, EOS, PAD
-from nmt_cli.training.session import keep_freed_memory
 
 PIECES = 8000
 

@@ -35,17 +35,19 @@ import torch.nn.functional as F
 from record import DATA, Record
 from torch import Tensor, nn
 
-from nmt_cli.model import attention, transformer
+from nmt_cli.model import attention, linear, transformer
 from nmt_cli.model.build import build_model
+from nmt_cli.model.device import keep_freed_memory
 from nmt_cli.recipe import schema as recipe
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.session import keep_freed_memory
 
 MULTI30K = DATA / "multi30k"
 PIECES = 8000
 # Each variant adds one optimization to the variant before it.
-VARIANTS = ("plain eager", "+ kept memory", "+ byte dropout", "+ chunked loss", "+ fewer copies", "+ shorter waits")
+VARIANTS = (
+    "plain eager", "+ kept memory", "+ byte dropout", "+ chunked loss", "+ fewer copies", "+ oneDNN", "+ shorter waits"
+)  # fmt: skip
 
 
 def pairs() -> list[tuple[list[int], list[int]]]:
@@ -115,6 +117,8 @@ def steps(variant: str, tokens: int) -> Iterator[int]:
     if level < 4:
         transformer.FeedForward.forward = plain_feed_forward
         transformer.Transformer.embed = lambda *arguments, norm: plain_embed(*arguments[:4])
+    if level < 5:
+        linear.prefers_onednn = lambda: False  # otherwise a rule chooses; it never chooses oneDNN on an Intel processor
     torch.manual_seed(1)
     model = build_model(recipe.Transformer(), PIECES, PIECES)
     model_with_loss = (TrainingLoss if level >= 3 else PlainLoss)(model, recipe.Train()).train()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from nmt_cli.errors import NmtError
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 T = TypeVar("T")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,18 @@ def as_accelerator() -> Iterator[None]:
         yield
     finally:
         _accelerated = before
+
+
+def keep_freed_memory() -> bool:
+    """Let malloc keep freed memory for the next training step. Returns whether the C library supports that.
+
+    Otherwise the kernel zeroes the pages of large tensors thousands of times in a step (docs/performance.md).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # The mallopt of musl does nothing and returns 0.
+    return mallopt is not None and bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def free_cache() -> None:

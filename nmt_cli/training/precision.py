@@ -14,6 +14,7 @@ import sys
 import torch
 
 from nmt_cli.errors import NmtError
+from nmt_cli.model.device import keep_freed_memory
 from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.training.trial import Trial
@@ -83,6 +84,7 @@ def _compare() -> float:
     """The work of the child process."""
     settings, sizes, device, precision = json.load(sys.stdin)
     recipe = load_recipe(None, settings)
+    keep_freed_memory()  # as training does
     torch.set_num_threads(1)  # several threads would show how busy the machine is just now
     trial = Trial(recipe.model, recipe.train, sizes, (_LENGTH, _LENGTH), torch.device(device))
     seconds = trial.passes()

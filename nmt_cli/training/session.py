@@ -5,8 +5,6 @@ A session checks and reads everything, then it writes. An error therefore leaves
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ import torch
 
 from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, replace_file
-from nmt_cli.model.device import choose_device
+from nmt_cli.model.device import choose_device, keep_freed_memory
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
@@ -38,7 +36,6 @@ from nmt_cli.training.resume import (
 from nmt_cli.training.trainer import Status, Trainer, Watch
 
 _OTHER = "another nmt train"
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h of glibc
 
 
 @dataclass(frozen=True)
@@ -147,18 +144,6 @@ def local_processes(recipe: Recipe, threads: int) -> int:
         most = recipe.train.batch_tokens * recipe.train.accumulate // 512
         wanted = max((size for size in range(1, threads + 1) if threads % size == 0 and size <= most), default=1)
     return max(1, wanted)
-
-
-def keep_freed_memory() -> bool:
-    """Let malloc keep freed memory for the next training step. Returns whether the C library supports that.
-
-    Otherwise the kernel zeroes the pages of large tensors thousands of times in a step (docs/performance.md).
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    # The mallopt of musl does nothing and returns 0.
-    return mallopt is not None and bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def _session(

@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from support.toy_runs import TWO_PROCESSES, assert_same_weights, losses, sets, weights_hash
 
 from nmt_cli.errors import NmtError
+from nmt_cli.model.device import keep_freed_memory
 from nmt_cli.recipe.schema import Recipe, Train, Transformer
 from nmt_cli.store.folders import RunFolder
 from nmt_cli.store.log import Start, Valid, read_log
 from nmt_cli.training.distributed import join
-from nmt_cli.training.session import keep_freed_memory, local_processes
+from nmt_cli.training.session import local_processes
 
 
 def torchrun(tmp_path: Path, processes: int, *args: object, restarts: int = 0, env: dict[str, str] | None = None):
