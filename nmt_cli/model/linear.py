@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nmt_cli.model.device import on_cpu
 
+FEWEST_ROWS = 64  # with fewer rows, oneDNN is no faster
 _CPUINFO = Path("/proc/cpuinfo")  # of Linux
 
 
@@ -33,11 +34,11 @@ def prefers_onednn() -> bool:
 
 
 def uses_onednn(x: Tensor) -> bool:
-    """Whether oneDNN multiplies x. It refuses tensors without elements."""
+    """Whether oneDNN multiplies x (...,I). It fails if I = 0."""
     chosen = on_cpu(x) and prefers_onednn() and torch.backends.mkldnn.enabled
     if not chosen or torch.is_autocast_enabled(x.device.type):
         return False
-    return x.dtype == torch.float32 and x.dim() > 1 and x.numel() > 0
+    return x.dtype == torch.float32 and x.dim() > 1 and x.numel() >= FEWEST_ROWS * x.size(-1) > 0
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -55,14 +56,28 @@ def add_weight_gradient(total: Tensor, grad: Tensor, x: Tensor) -> None:
         total += grad.t() @ x
 
 
-def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """grad (N,O), x (N,I) -> (O,I). oneDNN takes less time if the longer side of the result is the last one."""
-    return _product(grad.t(), x) if grad.size(1) < x.size(1) else _product(x.t(), grad).t()
+def step_of(rows: int) -> int:
+    """A number of rows should be a multiple of this: an eighth or less of the rows, and a power of two.
+
+    oneDNN compiles code for each shape, which takes milliseconds and keeps a megabyte. So there must be few shapes.
+    """
+    return 1 << max(0, rows.bit_length() - 4)
+
+
+def _padded(x: Tensor) -> Tensor:
+    """x (N,K) with rows of zeros at the end."""
+    extra = -len(x) % step_of(len(x))
+    return F.pad(x, (0, 0, 0, extra)) if extra else x
 
 
 def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a (N,K) times b (K,M), plus bias (M,) -> (N,M)"""
     return torch.ops.mkldnn._linear_pointwise(a, b.t(), bias, "none", [], "")
+
+
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """grad (N,O), x (N,I) -> (O,I). oneDNN takes less time if the longer side of the result is the last one."""
+    return _product(grad.t(), x) if grad.size(1) < x.size(1) else _product(x.t(), grad).t()
 
 
 class _Linear(torch.autograd.Function):
@@ -71,15 +86,17 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight.t(), bias)
+        # `data` is no view for autograd. ReLU overwrites the result, and autograd would copy a view first.
+        return _product(_padded(x), weight.t(), bias)[: len(x)].data
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
+        padded = _padded(grad)
         return (
-            _product(grad, weight) if of_x else None,
-            _weight_gradient(grad, x) if of_weight else None,
+            _product(padded, weight)[: len(grad)] if of_x else None,
+            _weight_gradient(padded, _padded(x)) if of_weight else None,
             grad.sum(0) if of_bias else None,
         )
 

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import on_cpu
-from nmt_cli.model.linear import add_weight_gradient, linear, product
+from nmt_cli.model.linear import FEWEST_ROWS, add_weight_gradient, linear, product, step_of
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.reward import reward_loss
@@ -81,6 +81,16 @@ def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, we
     return loss, nll, logits
 
 
+def chunk_sizes(rows: int, most: int) -> list[int]:
+    """The sizes of chunks that oneDNN multiplies fast (model/linear.py), and at the end one with the few other rows."""
+    sizes = []
+    while rows:
+        size = min(rows, most)
+        sizes.append(size - size % step_of(size) if size >= FEWEST_ROWS else size)
+        rows -= sizes[-1]
+    return sizes
+
+
 class _Chunked(torch.autograd.Function):
     """features (P,N,D), weight (V,D), targets (N,) -> sums of loss and nll over the targets that are not PAD."""
 
@@ -99,7 +109,7 @@ class _Chunked(torch.autograd.Function):
         size = CHUNK if device == "cpu" else 16 * CHUNK  # a GPU needs larger chunks to be busy
         with torch.autocast(device, enabled=False):
             low_weight, weight = weight.to(low), weight.to(grad_dtype)
-            for chunk in rows.split(max(1, size // len(weight))):
+            for chunk in rows.split(chunk_sizes(len(rows), max(1, size // len(weight)))):
                 x = features.index_select(1, chunk).to(low)
                 logits = linear(x, low_weight)
                 if low.itemsize < 4:

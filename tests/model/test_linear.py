@@ -11,6 +11,7 @@ from torch import Tensor
 from nmt_cli.model import linear as products
 from nmt_cli.model.linear import add_weight_gradient, linear, prefers_onednn, product
 from nmt_cli.recipe.load import find_recipe, load_recipe
+from nmt_cli.training.loss import chunk_sizes
 from nmt_cli.training.trial import Trial
 
 CPU = torch.device("cpu")
@@ -27,16 +28,17 @@ def library(request, monkeypatch):
 @pytest.mark.parametrize(
     ("x", "weight", "has_bias"),
     [
-        (torch.randn(5, 7, 8), torch.randn(9, 8), True),
-        (torch.randn(6, 8), torch.randn(9, 8), False),
+        (torch.randn(5, 20, 8), torch.randn(9, 8), True),
+        (torch.randn(64, 8), torch.randn(9, 8), False),
         (torch.randn(8), torch.randn(9, 8), True),
-        (torch.randn(1, 8), torch.randn(1, 8), True),
+        (torch.randn(70, 8), torch.randn(1, 8), True),
+        (torch.randn(70, 1), torch.randn(9, 1), True),
         (torch.randn(0, 8), torch.randn(9, 8), True),
         (torch.randn(600, 40), torch.randn(3, 40), True),
-        (torch.randn(7, 5, 8).transpose(0, 1), torch.randn(9, 8), True),
-        (torch.randn(8, 6).t(), torch.randn(8, 9).t(), True),
-        (torch.randn(1, 8).expand(6, 8), torch.randn(9, 16)[:, 8:], False),
-        (torch.randn(6, 16)[:, ::2], torch.randn(18, 8)[9:], False),
+        (torch.randn(70, 5, 8).transpose(0, 1), torch.randn(9, 8), True),
+        (torch.randn(8, 66).t(), torch.randn(8, 9).t(), True),
+        (torch.randn(1, 8).expand(66, 8), torch.randn(9, 16)[:, 8:], False),
+        (torch.randn(66, 16)[:, ::2], torch.randn(18, 8)[9:], False),
     ],
 )
 @pytest.mark.parametrize("is_expanded", [False, True])
@@ -55,9 +57,9 @@ def test_linear_equals_the_formula_with_its_gradients(library, x, weight, has_bi
 
 
 def test_products_equal_the_formula(library):
-    a, b = torch.randn(30, 20), torch.randn(20, 50)
+    a, b = torch.randn(90, 20), torch.randn(20, 50)
     np.testing.assert_allclose(product(a, b), a.double().numpy() @ b.double().numpy(), atol=1e-4)
-    for rows, out, width in ((40, 6, 9), (40, 9, 6)):
+    for rows, out, width in ((80, 6, 9), (80, 9, 6), (8, 9, 6)):
         gradient, x = torch.randn(rows, out), torch.randn(rows, width)
         for total in (torch.ones(out, width), torch.ones(width, out).t()):
             add_weight_gradient(total, gradient, x)
@@ -66,10 +68,39 @@ def test_products_equal_the_formula(library):
 
 def test_other_types_and_autocast_use_torch(monkeypatch):
     monkeypatch.setattr(products, "prefers_onednn", lambda: True)
-    x, weight = torch.randn(4, 8, dtype=torch.float64), torch.randn(9, 8, dtype=torch.float64)
+    x, weight = torch.randn(99, 8, dtype=torch.float64), torch.randn(9, 8, dtype=torch.float64)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
     with torch.autocast("cpu", torch.float16):
         assert linear(x.float(), weight.float()).dtype == torch.float16
+
+
+def test_relu_overwrites_the_result(library):
+    """Without a copy: the result is no view of a larger tensor for autograd."""
+    x, weight = torch.randn(70, 8), torch.randn(9, 8, requires_grad=True)
+    y = linear(x, weight)
+    assert y.relu_().data_ptr() == y.data_ptr() and not y._is_view()
+    y.sum().backward()
+    np.testing.assert_allclose(weight.grad, (x @ weight.t() > 0).float().t() @ x, atol=1e-4)
+
+
+def test_few_shapes_reach_onednn(monkeypatch):
+    """It compiles code for each. Batches of up to 2,048 rows have at most eight numbers of rows between powers of two."""
+    seen = set()
+    true_product = products._product
+    monkeypatch.setattr(products, "prefers_onednn", lambda: True)
+    monkeypatch.setattr(products, "_product", lambda a, b, bias=None: seen.add(a.shape) or true_product(a, b, bias))
+    weight = torch.randn(9, 8, requires_grad=True)
+    for rows in range(1, 2048):
+        linear(torch.randn(rows, 8), weight)
+    assert len(seen) <= 8 * 5 + 1 and min(seen)[0] == 64
+
+
+@pytest.mark.parametrize(("rows", "most", "sizes"), [
+    (0, 100, []), (63, 100, [63]), (1048, 1048, [1024, 24]), (900, 1048, [896, 4]), (2300, 1048, [1024, 1024, 240, 12]),
+    (130, 50, [50, 50, 30]),
+])  # fmt: skip
+def test_rows_of_the_loss_are_divided_into_round_chunks(rows, most, sizes):
+    assert chunk_sizes(rows, most) == sizes
 
 
 @pytest.mark.parametrize("recipe", ["demo", "demo-rnn-attention", "demo-conv", "demo-decoder"])
