@@ -98,12 +98,22 @@ def set_links(run: RunFolder, state: State) -> None:
         temporary, folder = name.with_name(f".{name.name}.tmp"), run.checkpoint(step)
         with suppress(OSError):  # nmt itself never reads the links, so a file system without links is not an error
             temporary.unlink(missing_ok=True)
+            if name.is_dir() and not name.is_symlink():  # a program that follows links has copied the run
+                if not _has_twin(run, CheckpointFolder(name)):
+                    continue
+                remove_folder(name)
             if folder.path.exists():
                 temporary.symlink_to(folder.path.name)
                 temporary.replace(name)
             elif not name.exists():
                 name.unlink()
             sync(name.parent)
+
+
+def _has_twin(run: RunFolder, copy: CheckpointFolder) -> bool:
+    """Whether a folder in the place of a link is a copy of a checkpoint that is still there."""
+    states = [folder.state for folder in run.saved_checkpoints() if folder.state.is_file()]
+    return copy.state.is_file() and copy.state.read_bytes() in [state.read_bytes() for state in states]
 
 
 def remove_old_checkpoints(run: RunFolder, state: State, keep: int) -> None:

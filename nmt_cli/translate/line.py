@@ -430,7 +430,7 @@ class LineTranslator:
 
         `words` are the numbers of the words of the source in the line. None: the output is not aligned.
         """
-        outputs, flags = [], set[str]()
+        outputs, flags, quality = [], set[str](), self.settings.quality
         for rank, hypothesis in enumerate(hypotheses):
             kept = self._kept(hypothesis, source, given)
             ids = [hypothesis.ids[n] for n in kept]
@@ -450,7 +450,7 @@ class LineTranslator:
             outputs.append(Output(text, score, logprob, length, tuple(pieces), logprobs, alignment, confidence))
             if not rank and not is_whole:
                 flags.add("loop" if is_cut else "unfinished")
-            elif not rank and self.settings.quality and self.settings.quality.is_omission(figures):
+            elif not rank and (not ids or (quality is not None and quality.is_omission(figures))):
                 flags.add("omission")
         return outputs, flags
 

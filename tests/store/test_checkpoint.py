@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -136,6 +137,18 @@ def test_links_point_at_checkpoints_or_are_not_there(tmp_path):
     set_links(run, State(step=20, best_step=10))
     assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["last", "step-20"]
     assert run.last.resolve() == run.checkpoint(20).path
+
+
+def test_links_that_were_copied_as_folders_become_links_again(tmp_path):
+    """scp -r and cp -rL follow links. A folder that is no copy of a checkpoint stays."""
+    run = RunFolder(tmp_path)
+    shutil.copytree(saved_checkpoint(run, 20).path, run.last)
+    shutil.copytree(saved_checkpoint(run, 10).path, run.best)
+    (run.best / "state.json").write_text('{"step": 10, "of": "another run"}')
+    set_links(run, State(step=20, best_step=10))
+    assert run.last.is_symlink() and run.last.resolve() == run.checkpoint(20).path
+    assert not run.best.is_symlink() and (run.best / "model.safetensors").exists()
+    assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["best", "last", "step-10", "step-20"]
 
 
 def test_the_recipe_of_a_model_names_no_place(tmp_path):

@@ -310,6 +310,7 @@ def test_text_is_put_back_into_an_empty_translation(tmp_path):
     lines = ["the cat sees {x} and %s.", "{x} the cat", "the cat."]
     found = translator.translate([Row(n, line) for n, line in enumerate(lines)])
     assert [line.text for line in found] == ["{x} %s", "{x}", ""]
+    assert all("omission" in line.flags for line in found)  # also without quality.json
 
 
 def test_rules_find_what_must_survive_in_real_lines():
