@@ -120,6 +120,12 @@ def _options(
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _CLOSED_PIPE = 141  # the exit code of a program that SIGPIPE ends
+# The options for text files of commands that take no text file as an argument.
+_TEXT_OPTIONS = {
+    "nmt prepare": "nmt prepare --source FILE --target FILE --out FOLDER",
+    "nmt train": "nmt prepare --source FILE --target FILE --out FOLDER",
+    "nmt finetune": "nmt finetune MODEL --source FILE --target FILE",
+}
 _OS_HINTS = {
     errno.ENOSPC: "the disk is full: make room, or write elsewhere",
     errno.EACCES: "check the permissions",
@@ -162,8 +168,8 @@ def main() -> NoReturn:
         hint = f"{command} --help {'shows the options' if ' ' in command else 'lists the commands'}"
         if message.endswith("is not readable."):  # Typer checks the permissions of files that options name
             message, hint = f"{message[:-1]}: {os.strerror(errno.EACCES)}", _OS_HINTS[errno.EACCES]
-        if "unexpected extra argument" in message and command in ("nmt prepare", "nmt train"):
-            hint = f"text files are named with options: nmt prepare --source FILE --target FILE --out FOLDER; {hint}"
+        if "unexpected extra argument" in message and command in _TEXT_OPTIONS:
+            hint = f"text files are named with options: {_TEXT_OPTIONS[command]}; {hint}"
         code = _print_error(message, hint)
     _exit(code)
 

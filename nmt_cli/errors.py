@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 
@@ -12,6 +13,11 @@ class NmtError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def quoted(path: Path | str) -> str:
+    """A path in a command that a hint shows: in quotes if a shell would split or expand it."""
+    return shlex.quote(str(path))
 
 
 def raise_if_denied(path: Path) -> None:

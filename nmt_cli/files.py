@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 
 _BLOCK = 1 << 20
 
@@ -39,7 +39,7 @@ def check_overwrite(
     if foreign is not None and not path.is_dir():
         raise NmtError(f"{path} is a file, but a folder is to be written", f"choose a folder with {option}")
     if foreign is not None and path.is_mount():
-        hint = f"choose a folder inside it, such as {option} {path / 'new'}"
+        hint = f"choose a folder inside it, such as {option} {quoted(path / 'new')}"
         raise NmtError(f"{path} is a mount point, which cannot be replaced by a new folder", hint)
     if foreign:
         listed = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else "")
@@ -308,7 +308,8 @@ def read_record(path: Path, owner: str, verify: bool = True) -> dict[str, Any]:
     if intact and any(".." in Path(name).parts or Path(name).is_absolute() for name in files):
         raise NmtError(f"{path} names a file outside of its folder", "use only folders that nmt wrote")
     if verify and not intact:
-        raise NmtError(f"{path} is damaged: its content has changed", f"nmt verify {path.parent} says what can be done")
+        hint = f"nmt verify {quoted(path.parent)} says what can be done"
+        raise NmtError(f"{path} is damaged: its content has changed", hint)
     return table
 
 

@@ -62,9 +62,12 @@ def test_the_folder_behind_a_link_is_replaced(tmp_path):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, force):
     """Such as the volume of a container: it can be written, but not renamed."""
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
-    with pytest.raises(NmtError, match="is a mount point"):
-        check_overwrite(tmp_path, force, foreign=[])
+    volume = tmp_path / "my volume"
+    volume.mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == volume)
+    with pytest.raises(NmtError, match="is a mount point") as caught:
+        check_overwrite(volume, force, foreign=[])
+    assert caught.value.hint == f"choose a folder inside it, such as --out '{volume}/new'"
 
 
 def test_a_missing_parent_folder_is_named(tmp_path):

@@ -178,6 +178,7 @@ def test_an_interrupted_ladder_resumes(nmt_in, start_nmt, prepared, tmp_path):
     result = nmt_in(tmp_path, *options, "--flops", 1.2 * used)
     assert result.code == 0 and "continuing from step" in result.err, result.err
     assert "rung 2 of 2, [other]: [/x] is no markup" in result.err
+    assert "next: nmt inspect 'ladder/[other]' and nmt translate 'ladder/[other]'" in " ".join(result.err.split())
     assert re.findall(r"^(mine|\[other\]) +\d", result.text, re.M) == ["mine", "[other]"]
 
 
@@ -362,8 +363,10 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
         (["--sentence", "caf\udce9"], "--sentence is not UTF-8"),
         (["--out", "data"], "must be separate folders"),
         (["--set", "model.ff=8"], "model.ff"),
-        (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed exclude each other"),
-        (["--choose-rates", "--set", "train.lr=1e-3"], "--choose-rates and --set train.lr exclude each other"),
+        (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed are both given"),
+        (["--choose-rates", "--set", "train.lr=1e-3"], "--choose-rates and --set train.lr are both given"),
+        (["--minutes", 2, "--set", "train.minutes=3"], "--minutes and --set train.minutes are both given"),
+        (["--flops", 1e9, "--set", "train.flops=1e8"], "--flops and --set train.flops are both given"),
         (["--table2", "--rungs", "demo-rnn"], "demo-rnn is no row of --table2"),
     ],
 )

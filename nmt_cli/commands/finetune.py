@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,10 +11,17 @@ import typer
 from typer import Argument, Option
 
 from nmt_cli.commands.options import Overrides
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 
 _Files = list[Path] | None
 _file = partial(Option, metavar="FILE")
+# Keys that arguments of this command set, so --set must not.
+_ARGUMENTS = {
+    "train.out": "--out",
+    "data.prepared": "--out",
+    "data.train": "--source and --target",
+    "vocab.reuse": "MODEL",
+}
 
 
 def finetune(
@@ -61,6 +67,7 @@ def finetune(
     from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
     from nmt_cli.data.report import show_report
     from nmt_cli.recipe.load import open_recipe, parse_overrides
+    from nmt_cli.recipe.options import with_options
     from nmt_cli.recipe.schema import Corpus
     from nmt_cli.store.folders import ModelFiles, open_model
     from nmt_cli.terminal.console import output, say, stages, warn
@@ -76,9 +83,13 @@ def finetune(
     if folder.resolve().is_relative_to(run.resolve()):
         problem = f"the new run must not be in {run}, which holds the model to fine-tune"
         raise NmtError(problem, "name another folder with --out")
-    given = parse_overrides(overrides or [])
-    of_data = {key: value for key, value in given.items() if key.startswith(("data.", "vocab."))}
-    of_training = {key: value for key, value in given.items() if key not in of_data}
+    changes = parse_overrides(overrides or [])
+    for key, option in _ARGUMENTS.items():
+        if key in changes:
+            raise NmtError(f"nmt finetune takes {key} from {option}, not from --set", f"leave out --set {key}")
+    of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
+    of_training = {key: value for key, value in changes.items() if key not in of_data}
+    of_training = with_options({"train.minutes": ("--minutes", minutes)}, of_training)
 
     # 1. The data.
     with stages() as show:
@@ -101,8 +112,7 @@ def finetune(
     # 2. The training.
     from nmt_cli.training.screen import TrainingScreen
 
-    options = {"train.out": str(run), **({} if minutes is None else {"train.minutes": minutes}), **of_training}
-    recipe = open_recipe(data.folder, options)
+    recipe = open_recipe(data.folder, {"train.out": str(run), **of_training})
     with TrainingScreen(recipe) as screen:
         result = nmt_cli.train(recipe, start_from=model, force=force, watch=screen.watch, began=began)
     if result.signal:
@@ -117,7 +127,7 @@ def finetune(
         output().print(f"\nOn {name} text, {valid[0]}:", soft_wrap=True)
         for part in translation_scores({"before": model, "after": run}, *valid, recipe.data.target_lang):
             output().print(part)
-    say(f"\nthe fine-tuned model: {run}; next: nmt translate {shlex.quote(str(run))}")
+    say(f"\nthe fine-tuned model: {run}; next: nmt translate {quoted(run)}")
 
 
 def default_run(model: Path, text: Path) -> Path:

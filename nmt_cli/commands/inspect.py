@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from nmt_cli.commands.options import Force, Overrides
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 
 # The views (--show) that an option applies to. The other views refuse the option.
 _VIEWS = {
@@ -197,9 +197,8 @@ def _refuse_folder(model: str, text: str | None) -> None:
     """Refuse a folder in place of TEXT: a user who names a second run wants `nmt compare`."""
     with suppress(OSError):  # a sentence can be too long for a path
         if text and (Path(text) / "recipe.toml").is_file():
-            raise NmtError(
-                f"{text} is a folder of nmt, not a sentence", f"nmt compare {model} {text} compares two runs"
-            )
+            hint = f"nmt compare {quoted(model)} {quoted(text)} compares two runs"
+            raise NmtError(f"{text} is a folder of nmt, not a sentence", hint)
 
 
 def _sentence(text: str) -> str:

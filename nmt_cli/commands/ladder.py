@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from nmt_cli.commands.options import Force, Overrides
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 
 
 def ladder(
@@ -65,12 +65,17 @@ def ladder(
     """
     from nmt_cli.ladder import SHIPPED, TABLE2, Ladder, evaluation_splits, measure, show, show_table2, train_rungs
     from nmt_cli.recipe.load import find_recipe, load_recipe, parse_overrides
+    from nmt_cli.recipe.options import check_given_once
     from nmt_cli.terminal.console import output, say, stages, warn
     from nmt_cli.terminal.heatmap import ink_of
     from nmt_cli.text.lines import check_text, is_blank
     from nmt_cli.training.session import Interrupted
 
     # 1. The settings of all runs. Every mistake is found here, before anything is trained.
+    changes = parse_overrides(overrides or [])
+    options = {"train.minutes": "--minutes" * bool(minutes), "train.flops": "--flops" * bool(flops)}
+    options |= {"train.seed": "--seeds" * (seeds > 1), "train.lr": "--choose-rates" * choose_rates}
+    check_given_once(options, changes)
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")
@@ -81,10 +86,6 @@ def ladder(
     names = [name.strip() for name in rungs.split(",") if name.strip()] or list(rows if table2 else SHIPPED)
     if table2 and (unknown := [name for name in names if name not in rows]):
         raise NmtError(f"{unknown[0]} is no row of --table2", f"its rows are {', '.join(rows)}")
-    changes = parse_overrides(overrides or [])
-    for key, option in (("train.seed", "--seeds" * (seeds > 1)), ("train.lr", "--choose-rates" * choose_rates)):
-        if option and key in changes:
-            raise NmtError(f"{option} and --set {key} exclude each other", "leave one of them out")
     of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
     of_rungs = {key: value for key, value in changes.items() if key not in of_data}
     runs = Ladder(load_recipe(find_recipe(data), of_data), of_rungs, out, minutes or 0.0, flops or 0.0)
@@ -117,4 +118,5 @@ def ladder(
         console.print(show_table2(measured, console.width))
     else:
         console.print(show(measured, sentence, console.width, ink_of(console, ascii_only)))
-    say(f"\nnext: nmt inspect {folders[-1]} and nmt translate {folders[-1]}")
+    last = quoted(folders[-1])
+    say(f"\nnext: nmt inspect {last} and nmt translate {last}")

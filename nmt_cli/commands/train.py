@@ -46,10 +46,10 @@ def train(
     began = perf_counter()  # before torch is imported, which takes seconds on a busy machine
     import nmt_cli
     from nmt_cli.recipe.load import open_recipe, parse_overrides
+    from nmt_cli.recipe.options import with_options
 
-    options = {"train.out": str(out) if out else None, "train.minutes": minutes}
-    given = {key: value for key, value in options.items() if value is not None}
-    loaded = open_recipe(recipe, {**given, **parse_overrides(overrides or [])})
+    options = {"train.out": ("--out", str(out) if out else None), "train.minutes": ("--minutes", minutes)}
+    loaded = open_recipe(recipe, with_options(options, parse_overrides(overrides or [])))
     if memory is not None and not dry_run:
         raise NmtError("--memory only works with --dry-run", "add --dry-run, or set train.batch_tokens")
     if dry_run:
@@ -70,12 +70,8 @@ def _plan(recipe: Recipe, start_from: Path | None, force: bool) -> Plan | None:
     """The plan that the same command without --dry-run would follow. None: the data are not prepared yet."""
     from nmt_cli.model.device import choose_device
     from nmt_cli.training.distributed import World
-    from nmt_cli.training.resume import check_origin
     from nmt_cli.training.session import plan_session
 
     if not recipe.is_prepared:
         return None
-    plan = plan_session(recipe, choose_device(recipe.train.device), start_from, force, World())
-    if start_from is not None:
-        check_origin(plan.recipe, start_from, force)
-    return plan
+    return plan_session(recipe, choose_device(recipe.train.device), start_from, force, World())

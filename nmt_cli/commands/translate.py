@@ -9,6 +9,7 @@ from typing import Annotated, Literal, cast
 from typer import Argument, Option
 
 from nmt_cli.commands.options import Force
+from nmt_cli.errors import NmtError, quoted
 
 _search, _stream, _engine = (
     partial(Option, rich_help_panel=panel) for panel in ("Search", "Input and output", "Engine")
@@ -163,6 +164,7 @@ def translate(
     # The options of the translation have the same names here and in Python.
     options = cast(TranslateOptions, {name: arguments[name] for name in TranslateOptions.__annotations__})
     files = inputs or []
+    _check_order(model, files)
     check_command(form, score_only, target, options, prefix_file, files)
     rows = read_rows(files, prefix_file or target, score_only and target is None, shard)
     render = renderer(form, align, tokens, score_only)
@@ -181,3 +183,12 @@ def translate(
             report.finish()
     if stats:
         report.show_stats(began, translator.engine)
+
+
+def _check_order(model: Path, files: list[Path]) -> None:
+    """Refuse a command line that names the text before the folder of the model."""
+    folders = [path for path in files if path.is_dir()]
+    if folders and not model.is_dir():
+        texts = [path for path in (model, *files) if path not in folders]
+        command = " ".join(["nmt translate", *(quoted(path) for path in (folders[0], *texts))])
+        raise NmtError(f"{model} is not a model", f"the model comes first: {command}")

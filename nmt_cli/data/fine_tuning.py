@@ -72,18 +72,12 @@ def prepare_fine_tuning(
     if force and (folder / "meta.json").is_file() and open_recipe(folder).vocab.reuse is None:
         problem = f"--force would replace {folder}, which was not prepared for fine-tuning"
         raise NmtError(problem, "give the run another name with --out")
-    # The text must suit the model: its normalization, and sentences that are not too long.
-    rules = {key: value for key, value in settings_of(old).items() if key.startswith(("data.normalize", "data.clean."))}
-    in_languages = partial(
-        prepare,
-        source_lang=old.data.source_lang or None,
-        target_lang=old.data.target_lang or None,
-        force=force,
-        show=show,
-        on_warning=on_warning,
-    )
+    # The text must suit the model: its languages, its normalization, and sentences that are not too long.
+    suited = ("data.normalize", "data.clean.", "data.source_lang", "data.target_lang")
+    rules = {key: value for key, value in settings_of(old).items() if value != "" and key.startswith(suited)}
+    prepare_data = partial(prepare, force=force, show=show, on_warning=on_warning)
     prepare_new = partial(
-        in_languages,
+        prepare_data,
         source=text.source,
         target=text.target,
         tsv=text.tsv,
@@ -116,14 +110,14 @@ def prepare_fine_tuning(
         if (folder / "meta.json").is_file() and chosen.is_dir() and checksums(temporary) != checksums(chosen):
             check_overwrite(folder, force, [], note=" with other content or settings")
     (source, target), (valid_source, valid_target) = (_texts(chosen, split) for split in ("train", "both"))
-    report = in_languages(
+    report = prepare_data(
         source=source,
         target=target,
         valid_source=valid_source,
         valid_target=valid_target,
         add_to=new,
         out=folder,
-        set=set,
+        set={key: value for key, value in (set or {}).items() if key != "data.valid"},  # `both` has these lines
     )
     return FineTuningData(
         folder, report, len(kept), new_valid, _texts(chosen, "valid") if old_valid or held_out else None

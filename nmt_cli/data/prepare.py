@@ -41,6 +41,7 @@ from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.options import with_options
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.languages import language_of
@@ -168,26 +169,33 @@ def prepare_recipe(
 
     `files` has the source, target and TSV files of each split.
     """
-    options: dict[str, Any] = {f"data.{split}": _corpora(split, *named) for split, named in files.items()}
-    if recipe is None and not options["data.train"]:
+    corpora = {split: _corpora(split, *named) for split, named in files.items()}
+    if recipe is None and not corpora["train"]:
         hint = "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR"
         raise NmtError("neither a recipe nor training files are named", hint)
-    if options["data.train"] and out is None and "data.prepared" not in (set or {}):
+    if corpora["train"] and out is None and "data.prepared" not in (set or {}):
         hint = "for example --out data/en-de"
         raise NmtError("--out must name the folder of the prepared data of these files", hint)
-    if add_to is not None and not options["data.train"]:
+    if add_to is not None and not corpora["train"]:
         raise NmtError("--add-to needs training text", "name it with --source and --target, or with --tsv")
-    old = _old_data(Path(add_to), bool(options.get("data.valid"))) if add_to is not None else {}
-    if old:
-        options["data.train"] = [*old["data.train"], *options["data.train"]]
-    options |= {
-        "data.source_lang": languages[0] or old.get("data.source_lang") or _language(files["train"][0]),
-        "data.target_lang": languages[1] or old.get("data.target_lang") or _language(files["train"][1]),
-        "data.prepared": str(out) if out else None,
-        "vocab.size": vocab_size,
+    options: dict[str, tuple[str, Any]] = {
+        f"data.{split}": (_option(split, "source" if file_paths(files[split][0]) else "tsv"), named)
+        for split, named in corpora.items()
     }
-    given = {key: value for key, value in options.items() if value not in (None, [])}
-    return _with_reused_kind(open_recipe(recipe, {**old, **given, **(set or {})}))
+    options |= {
+        "data.source_lang": ("--source-lang", languages[0] or None),
+        "data.target_lang": ("--target-lang", languages[1] or None),
+        "data.prepared": ("--out", str(out) if out else None),
+        "vocab.size": ("--vocab-size", vocab_size),
+        "vocab.reuse": ("--add-to", str(add_to) if add_to is not None else None),
+    }
+    changes = with_options(options, set)
+    old = _old_data(Path(add_to), bool(corpora["valid"])) if add_to is not None else {}
+    if old:
+        changes["data.train"] = [*old["data.train"], *corpora["train"]]
+    sides = zip(("data.source_lang", "data.target_lang"), files["train"][:2], strict=True)
+    by_names = {key: language for key, named in sides if not old.get(key) and (language := _language(named))}
+    return _with_reused_kind(open_recipe(recipe, {**old, **by_names, **changes}))
 
 
 def _with_reused_kind(recipe: Recipe) -> Recipe:
@@ -204,16 +212,20 @@ def _with_reused_kind(recipe: Recipe) -> Recipe:
 
 
 def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
-    """The corpora, the rules and the vocabulary of a run or of prepared data, as settings for more data.
+    """The corpora, the rules and the languages of a run or of prepared data, as settings for more data.
 
     Held-out validation pairs stay the same, because the old run was trained on all others. `has_valid`: other
     validation text is named, so they are not needed.
     """
     recipe = open_recipe(origin)
+    of_data = recipe.prepared_folder / "recipe.toml"
+    if not recipe.data.train and "data.prepared" in recipe.stated and of_data.is_file():
+        recipe = open_recipe(of_data)  # the run names its prepared data only, and their recipe names the corpora
     data = recipe_tables(recipe, absolute=True)["data"]
     prepared = Path(data.pop("prepared"))
     if "train" not in data:
-        raise NmtError(f"{origin} does not name its training corpora", "name a run or a folder of prepared data")
+        hint = "name a folder of prepared data, or a run whose prepared data exist"
+        raise NmtError(f"{origin} does not name its training corpora", hint)
     for path in _files_of(recipe):
         if is_read_once(path):
             problem = f"{origin} was prepared from {name_of(path)}, which cannot be read again"
@@ -225,7 +237,7 @@ def _old_data(origin: Path, has_valid: bool) -> dict[str, Any]:
             raise NmtError(f"the validation pairs of {origin} are gone: there is no file {held_out[0]}", hint)
         data["valid"] = [held_out]
         data["clean"]["overlap"] = True  # otherwise the held-out pairs would be training pairs, too
-    return {**{f"data.{key}": value for key, value in data.items()}, "vocab.reuse": str(origin)}
+    return {f"data.{key}": value for key, value in data.items()}
 
 
 def _files_of(recipe: Recipe) -> list[Path]:
@@ -237,10 +249,15 @@ def _corpora(split: str, *files: Files) -> list[list[str]]:
     """The source, target and TSV files of a split, as in a recipe."""
     sources, targets, tsvs = ([str(path) for path in file_paths(named)] for named in files)
     if len(sources) != len(targets):
-        option = "--" if split == "train" else f"--{split}-"
+        source, target = (_option(split, side) for side in ("source", "target"))
         hint = "each source file needs one target file"
-        raise NmtError(f"{option}source is given {len(sources)} times, but {option}target {len(targets)} times", hint)
+        raise NmtError(f"{source} is given {len(sources)} times, but {target} {len(targets)} times", hint)
     return [*([a, b] for a, b in zip(sources, targets, strict=True)), *([tsv] for tsv in tsvs)]
+
+
+def _option(split: str, side: str) -> str:
+    """The option of `nmt prepare` that names files: --source for the training text, --valid-source for others."""
+    return f"--{side}" if split == "train" else f"--{split}-{side}"
 
 
 def file_paths(files: Files) -> list[Path]:
@@ -345,6 +362,7 @@ class _Preparation:
         """Normalize the training pairs, apply the rules on text, and write the kept pairs to the spool."""
         job = Cleaner(self.recipe.data, [*evaluation["valid"], *evaluation["test"]])
         blocks = split_into_blocks((number, pair) for number, pair in self.train_pairs() if number not in held_out)
+        total = self.lines - len(held_out)
         done = kept = 0
         with ExitStack() as stack:
             source, target, numbers, *hash_files = (
@@ -362,7 +380,7 @@ class _Preparation:
                 self.dropped.merge(dropped)
                 kept += len(hashes)
                 done += len(hashes) + dropped.counts.total()
-                self.show("cleaning", done, self.lines)
+                self.show("cleaning", done, total)
 
     def find_duplicates(self) -> np.ndarray:
         """For each clean pair: True if it is the first of its kind. All True if the rule is switched off."""

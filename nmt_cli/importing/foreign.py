@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 from nmt_cli.files import read_small
 from nmt_cli.importing.pieces import Segmenter, with_ids
 from nmt_cli.model.build import build_model
@@ -72,7 +72,7 @@ class Origin:
         path = self.path / name
         root = self.path.resolve()
         if not path.resolve().is_relative_to(root) or path.resolve() == root:
-            hint = f"if you trust the link: cp -rL {self.path} COPY, then import COPY"
+            hint = f"if you trust the link: cp -rL {quoted(self.path)} COPY, then import COPY"
             raise NmtError(f"{path} leads out of the folder {self.path}", hint)
         if not path.is_file():
             raise NmtError(f"{self.path} has no file {name}", "copy the whole folder of the model")
@@ -102,9 +102,9 @@ class Origin:
             raise NmtError(f"{path} is not UTF-8 at byte {error.start}", _COPY_AGAIN) from None
 
 
-def unsupported(name: str, value: object) -> NmtError:
-    """`name` is the property of the model as its own program calls it."""
-    hint = "docs/import.md lists what can be imported"
+def unsupported(name: str, value: object, advice: str = "") -> NmtError:
+    """`name` is the property of the model as its own program calls it. `advice` comes first in the hint."""
+    hint = f"{advice}docs/import.md lists what can be imported"
     return NmtError(f"{name} = {json.dumps(value, ensure_ascii=False)} is not supported", hint)
 
 

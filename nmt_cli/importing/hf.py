@@ -38,6 +38,8 @@ _M2M_LANGUAGES = (
 )
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _COPY_AGAIN = "copy the whole folder of the model again"
+# nmt export makes pre-norm models Blenderbot.
+_USE_THE_RUN = "if nmt export --to hf wrote this folder, use the run that it was exported from; "
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def read_hf(origin: Origin, source_lang: str | None, target_lang: str | None) ->
     config = origin.json("config.json")
     kind = config.get("model_type")
     if kind not in _POSITIONS:
-        raise unsupported("model_type", kind)
+        raise unsupported("model_type", kind, _USE_THE_RUN if kind == "blenderbot" else "")
     if "quantization_config" in config:
         raise unsupported("quantization_config", config["quantization_config"])
     for name, value in _FIXED[kind].items():

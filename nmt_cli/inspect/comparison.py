@@ -12,11 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 from nmt_cli.recipe.load import load_recipe, settings_of
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import RunFolder
-from nmt_cli.store.log import End, Entry, Start, Train, Valid, best_validation, read_log
+from nmt_cli.store.log import End, Entry, Start, Train, Valid, best_validation, read_log, seconds_of
 from nmt_cli.terminal.console import warn
 from nmt_cli.terminal.plot import duration, overlaid
 from nmt_cli.terminal.tables import new_table
@@ -31,7 +31,7 @@ class Run:
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     if len(paths) < 2:
-        raise NmtError("nmt compare needs two runs or more", f"nmt inspect {paths[0]} shows one")
+        raise NmtError("nmt compare needs two runs or more", f"nmt inspect {quoted(paths[0])} shows one")
     folders = [RunFolder(path) for path in paths]
     for folder in folders:
         if not (folder.recipe.is_file() and folder.log.is_file()):
@@ -116,7 +116,7 @@ def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
     """The rows of the table of figures. A figure that a run does not have is empty."""
     rows: dict[str, list[str]] = {}
     for run in runs:
-        best = best_validation(run.log)
+        best, seconds = best_validation(run.log), seconds_of(run.log)
         figures = dict.fromkeys((*_FIGURES, *_SCORES), "")
         for entry in run.log:
             match entry:
@@ -125,8 +125,8 @@ def _figures(runs: Sequence[Run]) -> dict[str, list[str]]:
                     figures |= {"stopped": "not finished"}
                 case Train():
                     figures |= {"steps": f"{entry.step:,}", "epochs": f"{entry.epoch:.1f}"}
-                    figures |= {"time": duration(60 * entry.minutes)}
-                    figures |= {"tokens/s": f"{entry.tokens / (60 * entry.minutes):,.0f}" if entry.minutes else ""}
+                    figures |= {"time": duration(seconds)}
+                    figures |= {"tokens/s": f"{entry.tokens / seconds:,.0f}" if seconds else ""}
                 case End():
                     figures |= {"stopped": entry.reason}
         if best is not None and best.bleu is not None:

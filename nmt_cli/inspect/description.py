@@ -15,7 +15,7 @@ from nmt_cli.model.base import parameters_by_part, training_flops
 from nmt_cli.search.quality import Quality, from_json, read_quality
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.store.folders import find_model, run_of_model
-from nmt_cli.store.log import End, Entry, Train, Valid, flops_by_time, from_table, read_log, to_table
+from nmt_cli.store.log import End, Entry, Train, Valid, flops_by_time, from_table, read_log, seconds_of, to_table
 from nmt_cli.terminal.console import warn
 from nmt_cli.terminal.plot import bar, curves, duration
 from nmt_cli.terminal.tables import facts, new_table
@@ -116,9 +116,10 @@ def _training(about: dict[str, Any], log: Sequence[Entry]) -> Iterator[tuple[str
         yield "scores", f"BLEU {valid['bleu']:.2f}, chrF {valid['chrf']:.2f}, loss {valid['loss']:.3f}"
         yield "", f"{valid['signature']}, {valid['lines']:,} validation lines"
     if updates := [entry for entry in log if isinstance(entry, Train)]:
-        last = updates[-1]
-        speed = f"{last.tokens / 60 / last.minutes:,.0f} tokens/s, {last.memory_mb:,.0f} MB at most"
-        yield "whole run", f"{last.step:,} steps, {last.epoch:.1f} epochs, {duration(60 * last.minutes)}, {speed}"
+        last, seconds = updates[-1], seconds_of(log)
+        memory = max(entry.memory_mb for entry in updates)  # each session counts its own peak
+        speed = f"{last.tokens / seconds:,.0f} tokens/s, {memory:,.0f} MB at most"
+        yield "whole run", f"{last.step:,} steps, {last.epoch:.1f} epochs, {duration(seconds)}, {speed}"
     if log:
         ends = [entry.reason for entry in log if isinstance(entry, End)]
         yield "stopped", ends[-1] if ends else "not finished (running or killed)"

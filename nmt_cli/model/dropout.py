@@ -20,7 +20,7 @@ class _ByteDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
         dropped = min(max(round(p * STEPS), 1), STEPS - 1)
         # Each random number is eight bytes. The numbers come from torch's global generator, which training seeds before
-        # each update.
+        # each micro-batch.
         draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         mask = draws.view(torch.uint8)[: x.numel()].ge_(dropped).view(x.shape)
         ctx.save_for_backward(mask)

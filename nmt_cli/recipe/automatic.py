@@ -26,6 +26,7 @@ LONGEST = 24 * 60  # without a stated limit, a model must read its FEWEST_TOKENS
 MOST_EPOCHS = 150  # a training without another limit ends after this many passes over the data
 DROPOUT = ((4, 0.05), (12, 0.1), (50, 0.2))  # (most epochs, dropout); with more epochs the dropout is 0.3
 UPDATES_OF_LARGE_BATCHES = 1000  # a CPU trains with the larger batches if they give at least this many updates
+ACCELERATOR_BATCH = 16_384  # tokens; an accelerator is idle with small batches
 MOST_UPDATES_OF_WARMUP = 300
 FINE_TUNING = 0.2  # factor of the learning rate for a model that is trained already
 ADAM = 0.25  # factor of the learning rate for the optimizer adam
@@ -70,7 +71,7 @@ class Candidate:
         if facts.batch_tokens:
             return facts.batch_tokens
         if not facts.on_cpu:
-            return 16_384  # A GPU is idle with small batches.
+            return ACCELERATOR_BATCH
         small, large = 1024, 2048
         updates = self._epochs(facts, large) * facts.target_tokens / (large * facts.accumulate)
         return large if updates >= UPDATES_OF_LARGE_BATCHES else small

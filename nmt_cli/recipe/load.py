@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from nmt_cli.errors import NmtError, raise_if_denied
+from nmt_cli.errors import NmtError, quoted, raise_if_denied
 from nmt_cli.files import read_small
 from nmt_cli.recipe.schema import (
     FAMILIES,
@@ -68,7 +68,12 @@ def find_recipe(name: str) -> Path:
         return shipped[name]
     near = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.6)
     hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the shipped recipes"
-    raise NmtError(f"{name} is a folder without a recipe.toml" if path.is_dir() else f"there is no recipe {name}", hint)
+    if path.is_dir():
+        raise NmtError(f"{name} is a folder without a recipe.toml", hint)
+    if "/" in name and path.suffix != ".toml":  # such as data/NAME, which nmt prepare has not written yet
+        hint = f"nmt prepare --source FILE --target FILE --out {quoted(name)} makes such a folder; {hint}"
+        raise NmtError(f"there is no recipe {name}, and no folder of this name", hint)
+    raise NmtError(f"there is no recipe {name}", hint)
 
 
 def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -204,7 +209,8 @@ def _place(recipe: Recipe, path: Path | None, may_be_run: bool) -> Recipe:
 
 
 def _not_a_recipe(path: Path) -> NmtError:
-    text = f"--tsv {path}" if ".tsv" in path.suffixes else f"--source {path} --target TRANSLATIONS"
+    name = quoted(path)
+    text = f"--tsv {name}" if ".tsv" in path.suffixes else f"--source {name} --target TRANSLATIONS"
     hint = f"if it is training text, prepare it first: nmt prepare {text} --out FOLDER"
     return NmtError(f"{path} is not a recipe", hint)
 

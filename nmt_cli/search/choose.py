@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 from nmt_cli.parallel import cores
 from nmt_cli.recipe.schema import not_exportable
 from nmt_cli.search.contract import Engine, SearchOptions
@@ -76,7 +76,7 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
     elif wanted.device in ("mps", "xpu"):
         obstacle = f"CTranslate2 does not support --device {wanted.device}"
     elif not model.ctranslate2.is_dir():
-        obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {model.path} --to ctranslate2"
+        obstacle, hint = "the model is not exported to CTranslate2", f"nmt export {quoted(model.path)} --to ctranslate2"
     elif not find_spec("ctranslate2"):
         obstacle, hint = "CTranslate2 is not installed", "pip install ctranslate2"
     elif wanted.device == "cuda" and not _has_cuda():  # torch may have one, such as a GPU of AMD

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nmt_cli import __version__
 from nmt_cli.data.batches import Position
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 from nmt_cli.files import (
     check_files,
     check_regular,
@@ -140,7 +140,7 @@ def load_state(folder: CheckpointFolder) -> State:
         hint = "start a new run with --out or --force"
         raise NmtError(f"{folder.state} was written by another version of nmt: {error}", hint) from None
     if folder.is_numbered and state.step != folder.step:
-        hint = f"nmt verify {folder.path.parent.parent} lists the intact checkpoints"
+        hint = f"nmt verify {quoted(folder.path.parent.parent)} lists the intact checkpoints"
         raise NmtError(f"{folder.state} is damaged: it has step {state.step}", hint)
     return state
 
@@ -148,7 +148,7 @@ def load_state(folder: CheckpointFolder) -> State:
 def check_checkpoint(folder: CheckpointFolder) -> None:
     """Compare the checksums of all files of a checkpoint. Checkpoints of older versions have none."""
     files = read_record(folder.state, "the checkpoint's").get("files", {})
-    check_files(folder.path, files, f"nmt verify {folder.path.parent.parent} lists the intact checkpoints")
+    check_files(folder.path, files, f"nmt verify {quoted(folder.path.parent.parent)} lists the intact checkpoints")
 
 
 def damage_of(folder: CheckpointFolder) -> str:

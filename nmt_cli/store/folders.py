@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import NmtError, raise_if_denied
+from nmt_cli.errors import NmtError, quoted, raise_if_denied
 from nmt_cli.files import check_files, check_regular, finish_replacement, read_record, remove_leftovers
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import Recipe
@@ -128,7 +128,7 @@ class ModelFolder:
 
     def check_ctranslate2(self) -> None:
         """Compare the checksums of the exported model, and those of the weights and the vocabulary it was made from."""
-        hint = f"nmt export {self.path} --to ctranslate2 --force writes it again; or use --engine torch"
+        hint = f"nmt export {quoted(self.path)} --to ctranslate2 --force writes it again; or use --engine torch"
         about = ModelFiles(self.ctranslate2).about
         if "files" not in self.about and not about.exists():  # both were written by an older version
             return
@@ -171,7 +171,7 @@ def find_model(path: Path) -> ModelFiles:
     if run.checkpoints.is_dir():
         raise NmtError(f"{path} has no model yet: the first validation writes it", "wait, or train longer")
     if (path / "meta.json").is_file() and (path / "train.source.ids").is_file():
-        raise NmtError(f"{path} holds prepared data, not a model", f"train it first: nmt train {path}")
+        raise NmtError(f"{path} holds prepared data, not a model", f"train it first: nmt train {quoted(path)}")
     raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
 
 
@@ -195,7 +195,7 @@ def made_from(about: dict[str, Any]) -> dict[str, str]:
 
 
 def _damage_hint(model: Path) -> str:
-    return f"nmt verify {model} lists what is damaged, and says what can be done"
+    return f"nmt verify {quoted(model)} lists what is damaged, and says what can be done"
 
 
 def run_of_model(model: Path) -> RunFolder | None:

@@ -45,7 +45,9 @@ class Start(Entry):
     best_bleu: Annotated[float | None, "best BLEU so far (0 to 100), if the run selects by BLEU"]
     # Older logs lack the fields below.
     steps: Annotated[int, "`train.steps` of the recipe; 0 if there is no such limit"] = 0
-    rate: Annotated[float, "operations per second in fp32 matrix products, measured, over all processes"] = 0.0
+    rate: Annotated[
+        float, "operations per second in fp32 matrix products (TF32 on CUDA with `train.tf32`), over all processes"
+    ] = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,20 @@ def best_validation(log: Iterable[Entry]) -> Valid | None:
     It need not have the highest value: the metric may have changed between two sessions.
     """
     return next((entry for entry in reversed(list(log)) if isinstance(entry, Valid) and entry.best), None)
+
+
+def seconds_of(log: Iterable[Entry]) -> float:
+    """The time of a run over all its sessions, up to its last update or validation.
+
+    A Train entry has the time up to itself. The calibration and the export at the end have no entry.
+    """
+    seconds = 0.0
+    for entry in log:
+        if isinstance(entry, Train):
+            seconds = 60 * entry.minutes
+        if isinstance(entry, Valid):
+            seconds += entry.seconds
+    return seconds
 
 
 def flops_by_time(log: Iterable[Entry]) -> float:

@@ -19,12 +19,23 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
 
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 
 STDIN = Path("-")
 BLOCK = 1 << 20
 
 Normalization = Literal["nfc", "nfkc", "none"]
+
+# The programs that decompress the files that are read here, by the ending of their names.
+_DECOMPRESSORS = {".gz": "zcat", ".xz": "xzcat", ".zst": "zstdcat"}
+# How compressed files begin, the program that writes them, the ending of their names, and a command that decompresses.
+_COMPRESSED = [
+    (re.compile(rb"\x1f\x8b"), "gzip", ".gz", "zcat {} > NEW"),
+    (re.compile(rb"\xfd7zXZ\0"), "xz", ".xz", "xzcat {} > NEW"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd", ".zst", "zstdcat {} > NEW"),
+    (re.compile(rb"BZh[1-9]1AY&SY"), "bzip2", ".bz2", "bzcat {} > NEW"),
+    (re.compile(rb"PK\x03\x04"), "zip", ".zip", "unzip {}"),
+]
 
 
 def read_lines(path: Path, on_bom: Callable[[], None] | None = None) -> Iterator[str]:
@@ -68,7 +79,9 @@ def split_tsv(line: str, path: Path, number: int) -> tuple[str, str]:
     columns = line.split("\t")
     if len(columns) != 2:
         count = f"{len(columns)} column" + "s" * (len(columns) > 1)
-        hint = f"cut -f1,2 {path} keeps the first two" if len(columns) > 2 else "separate the two columns with one tab"
+        hint = "separate the two columns with one tab"
+        if len(columns) > 2:
+            hint = f"{_through('cut -f1,2', path)} > NEW keeps the first two"
         raise NmtError(f"{name_of(path)}, line {number}: {count}, but a TSV file needs two, source and target", hint)
     return columns[0], columns[1]
 
@@ -94,7 +107,8 @@ def _decode(data: bytes, path: Path, first_line: int) -> str:
     except UnicodeDecodeError as error:
         offset = error.start
         encoding = ("UTF-16", "UTF-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("Latin-1", "LATIN1")
-        hint = f"if the file is {encoding[0]}: iconv -f {encoding[1]} -t UTF-8 {path} converts it"
+        command = _through(f"iconv -f {encoding[1]} -t UTF-8", path)
+        hint = f"if the file is {encoding[0]}: {command} > NEW converts it"
         problem = "not UTF-8" if error.reason != "unexpected end of data" else "the end of a character is missing"
         problem += f" (0x{data[offset]:02x})"
     else:
@@ -103,9 +117,39 @@ def _decode(data: bytes, path: Path, first_line: int) -> str:
         offset = data.index(b"\0")
         hint = "the file may be UTF-16 or binary; in plain text, tr -d '\\000' removes NUL bytes"
         problem = "a NUL byte"
+    if first_line == 1:
+        _refuse_compressed(data, path)
     line = first_line + data.count(b"\n", 0, offset)
     byte = offset - data.rfind(b"\n", 0, offset)  # bytes of a line are counted from 1
     raise NmtError(f"{name_of(path)}, line {line}, byte {byte}: {problem}", hint)
+
+
+def _refuse_compressed(data: bytes, path: Path) -> None:
+    """Raise an error if a file that is no text begins like a compressed file."""
+    for begin, program, ending, command in _COMPRESSED:
+        if not begin.match(data):
+            continue
+        problem = f"{name_of(path)} is compressed with {program}"
+        hint = f"decompress it first: {command.format(_in_command(path))}"
+        if path.suffix in _DECOMPRESSORS:  # data are the content of a compressed file
+            problem = f"{path} is compressed twice, the first time with {program}"
+            hint = f"{_DECOMPRESSORS[path.suffix]} {_in_command(path)} > NEW{ending} undoes the second time"
+        elif ending in _DECOMPRESSORS and not is_read_once(path):
+            problem += f", but its name does not end in {ending}"
+            hint = f"rename it: mv {quoted(path)} {quoted(f'{path}{ending}')}"
+        raise NmtError(problem, hint)
+
+
+def _through(program: str, path: Path) -> str:
+    """The shell command that runs a program on the text of a file."""
+    if path.suffix in _DECOMPRESSORS:
+        return f"{_DECOMPRESSORS[path.suffix]} {_in_command(path)} | {program}"
+    return f"{program} {_in_command(path)}"
+
+
+def _in_command(path: Path) -> str:
+    """The name of a file in a shell command. Text that can be read only once must first be saved to a file."""
+    return "FILE" if is_read_once(path) else quoted(path)
 
 
 def check_text(text: object, name: str) -> str:

@@ -102,7 +102,8 @@ class _Chunked(torch.autograd.Function):
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         # float16 would round the small probabilities of a large vocabulary to 0, so their products stay in float32.
         grad_dtype = torch.float32 if low is torch.float16 else low
-        loss = nll = torch.zeros((), device=features.device)
+        # Two tensors: mark_non_differentiable would mark both names of one.
+        loss, nll = (torch.zeros((), device=features.device) for _ in range(2))
         grad_features = torch.zeros_like(features) if train else None
         grad_weight = weight.new_zeros(weight.shape[::-1]).t() if train else None
         rows = (targets != PAD).nonzero().squeeze(1)

@@ -16,8 +16,17 @@ from nmt_cli.data.shards import open_shards
 from nmt_cli.errors import NmtError
 from nmt_cli.model.base import parameters_by_part
 from nmt_cli.model.build import build_model
+from nmt_cli.model.device import out_of_memory
 from nmt_cli.parallel import cores
-from nmt_cli.recipe.automatic import Candidate, Facts, choose_training, sizes_to_try, suits, updates_per_epoch
+from nmt_cli.recipe.automatic import (
+    ACCELERATOR_BATCH,
+    Candidate,
+    Facts,
+    choose_training,
+    sizes_to_try,
+    suits,
+    updates_per_epoch,
+)
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.recipe.schema import MOST_POSITIONS, Model, Recipe, Train, Transformer
 from nmt_cli.store.checkpoint import State
@@ -28,9 +37,10 @@ from nmt_cli.terminal.plot import counted
 from nmt_cli.text.vocab import load_vocab
 from nmt_cli.training.budget import Budget
 from nmt_cli.training.optimizer import make_optimizers
+from nmt_cli.training.precision import allow_tf32, likely_precision
 from nmt_cli.training.trial import CELLS, Trial, fastest
 
-_CELLS_PER_UPDATE = 2048  # the optimizer works once per update, however large the batch is
+_CELLS_PER_UPDATE = 2048  # on a CPU; the optimizer works once per update, however large the batch is
 SMALLEST_MINUTES = 1  # shorter trainings take longer than train.minutes
 _SHARE_OF_CORES = 0.7  # speed of a core when all cores train, divided by its speed when it trains alone
 
@@ -42,6 +52,10 @@ class Plan:
     recipe: Recipe
     lines: list[str]
     updates: int = 0  # the expected length of the training; 0: not foreseen
+
+
+class _TooLarge(NmtError):
+    """The model needs more memory than there is."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +83,18 @@ class _Corpus:
 def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_from: Path | None = None) -> Plan:
     """The plan of a new run. `start_from` is the model of --from; its architecture is kept."""
     corpus = _Corpus.load(recipe)
+    allow_tf32(recipe.train)
     if not recipe.train.auto:
         speed = processes * _speed(recipe.model, recipe.train, corpus, device) if recipe.train.minutes else 0.0
         updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, recipe.train, corpus, speed))
         return Plan(recipe, lines, updates)
     facts = _facts(recipe, corpus, device, start_from)
 
-    # 1. The model: the largest that suits the data and the time.
-    settings = recipe.train if "train.optimizer" in recipe.stated else replace(recipe.train, optimizer="muon")
+    # 1. The model: the largest that suits the data, the time and the memory.
+    batch = facts.batch_tokens or ACCELERATOR_BATCH  # _speed does not need it on a CPU
+    settings = replace(recipe.train, batch_tokens=batch)
+    if "train.optimizer" not in recipe.stated:
+        settings = replace(settings, optimizer="muon")
     stated, candidate = _stated(recipe, "model"), None
     model = recipe.model
     if start_from:
@@ -85,7 +103,12 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     sizes = sizes_to_try(stated) if isinstance(model, Transformer) and not start_from else [{}]
     for size in sizes:
         larger = replace(model, **size)
-        speed = processes * _speed(larger, settings, corpus, device)
+        try:
+            speed = processes * _speed(larger, settings, corpus, device)
+        except _TooLarge:
+            if candidate is None:
+                raise
+            break
         tried = _candidate(larger, settings, corpus, speed)
         if candidate is not None and not suits(tried, facts):
             break
@@ -113,14 +136,31 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
 
 
 def forecast_of_rest(recipe: Recipe) -> list[str]:
-    """A sentence about the updates that train.minutes still allow a run that continues."""
+    """A sentence about what the limits still allow a run that continues. The limit that is reached first counts."""
     done = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, TrainEntry)]
-    left = recipe.train.minutes - done[-1].minutes if done else 0.0
-    if left <= 0:
+    if not done:
         return []
-    last, share = done[-1], left / done[-1].minutes
-    updates, epochs = counted(round(share * last.step), "update"), counted(round(share * last.epoch, 1), "epoch")
-    return [f"{counted(round(left, 1), 'minute')} are left: about {updates}, {epochs}, at the speed so far"]
+    last, train = done[-1], recipe.train
+    limits = {
+        "minute": (last.minutes, train.minutes),
+        "update": (last.step, train.steps),
+        "epoch": (last.epoch, train.epochs),
+        "token": (last.tokens, train.tokens),
+        "FLOP": (last.flops, train.flops),
+    }
+    left = {noun: limit / amount - 1 for noun, (amount, limit) in limits.items() if limit}
+    noun = min(left, key=lambda name: left[name], default="")
+    if not noun or left[noun] <= 0:
+        return []
+    share = left[noun]  # of what is done
+    amounts = {
+        "update": counted(round(share * last.step), "update"),
+        "epoch": counted(round(share * last.epoch, 1), "epoch"),
+        "minute": counted(round(share * last.minutes, 1), "minute"),
+    }
+    amount = share * limits[noun][0]
+    limit = amounts.pop(noun, counted(amount if noun == "FLOP" else round(amount), noun))
+    return [f"the limits leave {limit}: about {', '.join(amounts.values())}, at the speed so far"]
 
 
 def as_begun(recipe: Recipe) -> Recipe:
@@ -185,22 +225,37 @@ def _candidate(model: Model, settings: Train, corpus: _Corpus, speed: float) -> 
 
 
 def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device) -> float:
-    """Target tokens per second of training, over pairs of the mean length, in batches of 2048 tokens."""
+    """Target tokens per second of training, over pairs of the mean length. The optimizers step once for each batch.
+
+    On a CPU, a batch has 2048 tokens, and the precision is fp32: one thread computes half of a batch, and the others
+    are expected to be nearly as fast. On an accelerator, a batch has train.batch_tokens, and the precision is the one
+    that training will probably choose. allow_tf32 comes before this.
+    """
     source, target = (
         max(1, round(tokens / corpus.pairs) - 1) for tokens in (corpus.source_tokens, corpus.target_tokens)
     )
-    trial = Trial(model, settings, corpus.vocab_sizes, (source, target), device)
-    threads = torch.get_num_threads()
+    on_cpu, threads = device.type == "cpu", torch.get_num_threads()
     torch.set_num_threads(1)  # several threads would show how busy the machine is just now
-    passes, optimizers = trial.passes(), make_optimizers(trial.model, settings)
+    try:
+        trial = Trial(model, settings, corpus.vocab_sizes, (source, target), device)
+        passes = trial.passes(likely_precision(settings.precision, device))
+        optimizers = make_optimizers(trial.model, settings)
 
-    def step() -> None:
-        for optimizer in optimizers:
-            optimizer.step()
+        def step() -> None:
+            for optimizer in optimizers:
+                optimizer.step()
 
-    seconds = passes + fastest(step, device) * CELLS / _CELLS_PER_UPDATE
-    torch.set_num_threads(threads)
-    return trial.batch.tokens / seconds * (_SHARE_OF_CORES * threads if device.type == "cpu" else 1)
+        seconds = passes + fastest(step, device) * (CELLS / _CELLS_PER_UPDATE if on_cpu else 1)
+        return trial.batch.tokens / seconds * (_SHARE_OF_CORES * threads if on_cpu else 1)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    finally:
+        torch.set_num_threads(threads)
+    raise _TooLarge(
+        f"memory runs out when a model of width {model.dim} is trained, even with one sentence at a time",
+        "use a smaller model, or a device with more memory",
+    )
 
 
 def _choice(recipe: Recipe, corpus: _Corpus, device: torch.device) -> str:

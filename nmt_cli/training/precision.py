@@ -1,4 +1,4 @@
-"""The precision of training. `train.precision = "auto"` is decided by a trial in a child process.
+"""The precision of training: TF32, and `train.precision`. "auto" is decided by a trial in a child process.
 
 Some processors claim to support bf16 and then crash on an illegal instruction, which Python cannot catch. Others
 multiply large matrices faster in bf16, and still train narrow models more slowly, because all numbers between the
@@ -14,13 +14,18 @@ import sys
 import torch
 
 from nmt_cli.errors import NmtError
-from nmt_cli.model.device import keep_freed_memory
+from nmt_cli.model.device import free_cache, keep_freed_memory
 from nmt_cli.recipe.load import load_recipe, settings_of
-from nmt_cli.recipe.schema import Recipe
+from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.training.trial import Trial
 
 _TIMEOUT = 300  # seconds; the trial of a small model takes a few seconds
 _LENGTH = 20  # pieces of the sentences of the trial
+
+
+def allow_tf32(settings: Train) -> None:
+    """Let CUDA multiply fp32 matrices in TF32 if the recipe allows it. Call this before a model is timed or trained."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
 
 
 def choose_precision(recipe: Recipe, wanted: str, sizes: tuple[int, int], device: torch.device) -> tuple[str, str]:
@@ -50,6 +55,16 @@ def choose_precision(recipe: Recipe, wanted: str, sizes: tuple[int, int], device
     return precision, speed
 
 
+def likely_precision(wanted: str, device: torch.device) -> str:
+    """The precision that choose_precision returns if the trial of an accelerator goes well.
+
+    On a CPU it is fp32: a CPU that claims another precision may crash, or be slower with it.
+    """
+    if device.type == "cpu":
+        return "fp32"
+    return (_claimed_precision(device) or "fp32") if wanted == "auto" else wanted
+
+
 def _claimed_precision(device: torch.device) -> str | None:
     """The precision that should be faster than fp32 according to the flags of the device; None if there is none."""
     if device.type == "cuda":
@@ -66,6 +81,7 @@ def _trial(recipe: Recipe, sizes: tuple[int, int], device: torch.device, precisi
     """The speed relative to fp32, or the reason for a failure."""
     command = [sys.executable, "-m", "nmt_cli.training.precision"]
     request = json.dumps([settings_of(recipe), sizes, device.type, precision]).encode()
+    free_cache()  # the memory that this process has kept since it timed models, for the child
     try:
         done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
@@ -85,6 +101,7 @@ def _compare() -> float:
     settings, sizes, device, precision = json.load(sys.stdin)
     recipe = load_recipe(None, settings)
     keep_freed_memory()  # as training does
+    allow_tf32(recipe.train)
     torch.set_num_threads(1)  # several threads would show how busy the machine is just now
     trial = Trial(recipe.model, recipe.train, sizes, (_LENGTH, _LENGTH), torch.device(device))
     seconds = trial.passes()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import NmtError, raise_if_denied
+from nmt_cli.errors import NmtError, quoted, raise_if_denied
 from nmt_cli.files import check_files, read_record
 from nmt_cli.recipe.load import load_recipe, settings_of, shipped_recipes
 from nmt_cli.recipe.schema import Recipe
@@ -58,9 +58,8 @@ def check_prepared(recipe: Recipe, resumes: bool, show: Callable[[str], None]) -
         if done % (1 << 28) < count:  # every 256 MB
             show(f"checking the prepared data: {done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
-    check_files(
-        folder, files, f"nmt verify {folder} lists what is damaged; prepare the data again with --force", progress
-    )
+    hint = f"nmt verify {quoted(folder)} lists what is damaged; prepare the data again with --force"
+    check_files(folder, files, hint, progress)
 
 
 def share_of_paragraphs(recipe: Recipe) -> float | None:
@@ -104,7 +103,7 @@ def last_good_checkpoint(run: RunFolder) -> tuple[CheckpointFolder | None, dict[
             return folder, damaged
         damaged[folder] = reason
     if damaged:
-        restart = f"--from {run.model} --out NEW starts a new run with the best weights; " * run.model.exists()
+        restart = f"--from {quoted(run.model)} --out NEW starts a new run with the best weights; " * run.model.exists()
         reasons = "; ".join(damaged.values())
         raise NmtError(f"no checkpoint of {run.path} is intact: {reasons}", f"{restart}--force starts this one again")
     return None, damaged
@@ -131,7 +130,7 @@ def check_same_run(recipe: Recipe, state: State, start_from: Path | None) -> Non
         raise NmtError(
             f"the run in {run.path} has other settings: {'; '.join(differences)}",
             "--out NEW starts a new run in another folder, --force starts this one again, "
-            f"--from {run.path} --out NEW starts a new run with its weights",
+            f"--from {quoted(run.path)} --out NEW starts a new run with its weights",
         )
 
 
@@ -146,7 +145,7 @@ def check_origin(recipe: Recipe, origin: Path, force: bool) -> None:
     if not load_vocab(files.vocab).same_pieces(load_vocab(recipe.prepared_folder / "vocab")):
         raise NmtError(
             f"the data were prepared with another vocabulary than that of {origin}",
-            f"prepare them with --set vocab.reuse={origin}",
+            f"prepare them with --set vocab.reuse={quoted(origin)}",
         )
     # Two models can have weights of the same shapes and still differ, for example in their number of heads.
     theirs, ours = (vars(each.model) for each in (load_recipe(files.recipe, may_extend=False), recipe))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store.folders import RunFolder
-from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log
+from nmt_cli.store.log import Average, End, Entry, Note, Start, Train, Valid, best_validation, read_log, seconds_of
 from nmt_cli.terminal.console import messages, output
 from nmt_cli.terminal.plot import counted, curves, duration
 from nmt_cli.terminal.tables import facts
@@ -159,11 +159,12 @@ def summary(log: list[Entry], reason: str) -> RenderableType:
     validated = [entry for entry in log if isinstance(entry, Valid) and entry.bleu is not None]
     rows = [("stopped", reason)]
     if trained:
-        last, seconds = trained[-1], 60 * trained[-1].minutes
+        last, seconds = trained[-1], seconds_of(log)
+        memory = max(entry.memory_mb for entry in trained)  # each session counts its own peak
         rows += [
             ("trained", f"{counted(last.step, 'step')}, {last.epoch:.1f} epochs, {last.tokens:,} target tokens"),
             ("time", f"{duration(seconds)}, {last.tokens / seconds:,.0f} tokens/s overall"),
-            ("compute", f"{last.flops:.2e} FLOPs, {last.memory_mb:,.0f} MB at most"),
+            ("compute", f"{last.flops:.2e} FLOPs, {memory:,.0f} MB at most"),
         ]
     if validated:
         first, best = validated[0], best_validation(validated) or validated[-1]

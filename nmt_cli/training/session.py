@@ -19,6 +19,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.files import exclusive, new_folder, replace_file
 from nmt_cli.model.device import choose_device, keep_freed_memory
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
+from nmt_cli.recipe.options import with_options
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.store import checkpoint
 from nmt_cli.store.folders import CheckpointFolder, RunFolder
@@ -74,10 +75,8 @@ def train(
     `began` is the value of perf_counter() at which the minutes begin; None: now.
     """
     began = perf_counter() if began is None else began
-    given: dict[str, Any] = {"train.out": str(out)} if out else {}
-    if minutes is not None:
-        given["train.minutes"] = minutes
-    recipe = open_recipe(recipe, {**given, **(set or {})})
+    options = {"train.out": ("--out", str(out) if out else None), "train.minutes": ("--minutes", minutes)}
+    recipe = open_recipe(recipe, with_options(options, set))
     start_from = Path(start_from) if start_from is not None else None
     device, threads = choose_device(recipe.train.device), torch.get_num_threads()
     world = distributed.join(device)
@@ -120,14 +119,21 @@ def check_run_folder(run: RunFolder) -> None:
 def plan_session(
     recipe: Recipe, device: torch.device, start_from: Path | None, force: bool, world: distributed.World
 ) -> Plan:
-    """The plan of a new run. A run that is continued keeps the settings that it began with."""
+    """The plan of a new run. A run that is continued keeps the settings that it began with.
+
+    A run that is continued needs no model of --from: its checkpoints have all weights.
+    """
     data_fingerprint(recipe)  # report missing data before anything else
     recipe = as_prepared(recipe)
     is_forced = force and not _was_forced(world)
     if RunFolder(recipe.run_folder).saved_checkpoints() and not is_forced:
-        return Plan(as_begun(recipe) if recipe.train.auto else recipe, forecast_of_rest(recipe))
+        recipe = as_begun(recipe) if recipe.train.auto else recipe
+        return Plan(recipe, forecast_of_rest(recipe))
     keep_freed_memory()
-    return make_plan(recipe, device, world.size, start_from)
+    plan = make_plan(recipe, device, world.size, start_from)
+    if start_from is not None:
+        check_origin(plan.recipe, start_from, is_forced)
+    return plan
 
 
 def _was_forced(world: distributed.World) -> bool:
@@ -168,8 +174,6 @@ def _session(
         if world.leader:
             data_fingerprint(recipe)
             force = force and not _was_forced(world)
-            if start_from is not None and (force or not run.saved_checkpoints()):
-                check_origin(recipe, start_from, force)
             stack.enter_context(exclusive(run.lock, _OTHER))
             good, damaged = last_good_checkpoint(run) if not force else (None, {})
             resume_step = good.step if good else None

@@ -198,10 +198,14 @@ class Updater:
                 "out of memory even with one sentence at a time",
                 "make the model smaller, or leave out long sentences with train.max_length",
             )
-        self.state.splits *= 2
+        self.split(2 * self.state.splits)
         free_cache()
-        parts = f"{self.state.splits} parts"
-        self.note(f"out of memory: micro-batches are computed in {parts} from now on, with the same result")
+
+    def split(self, parts: int) -> None:
+        """Compute micro-batches in this many parts from now on."""
+        self.state.splits = parts
+        work = f"micro-batches are computed in {parts} parts from now on"
+        self.note(f"out of memory: {work}, with the same effective batch")
 
     def descend(self, gradients: list[Tensor], norm: Tensor, rate: float, found_inf: Tensor | None = None) -> None:
         """The step of the optimizers. If `found_inf` is 1, it changes nothing; only the device knows that."""

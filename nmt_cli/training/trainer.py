@@ -23,7 +23,7 @@ from torch import Tensor
 
 from nmt_cli.data.augment import Augmenter
 from nmt_cli.data.batches import BatchStream, ParallelData
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, quoted
 from nmt_cli.export.ctranslate2 import to_ctranslate2
 from nmt_cli.files import add_to_record
 from nmt_cli.model.base import Seq2Seq, parameters_by_part
@@ -42,7 +42,7 @@ from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.budget import Budget, peak_memory_mb
 from nmt_cli.training.calibration import calibrate
 from nmt_cli.training.loss import TrainingLoss
-from nmt_cli.training.precision import choose_precision
+from nmt_cli.training.precision import allow_tf32, choose_precision
 from nmt_cli.training.resume import check_same_run, data_fingerprint, share_of_paragraphs
 from nmt_cli.training.schedule import learning_rate
 from nmt_cli.training.shard import on_leader, shard, whole_model
@@ -169,6 +169,7 @@ class Trainer:
         self.epochs = stream.epochs  # number of passes over the data so far
 
         # 2. The device. A run keeps the precision that it began with.
+        allow_tf32(self.settings)
         choice = ("fp32", "")
         if world.leader:
             wanted = self.state.precision or self.settings.precision
@@ -177,7 +178,6 @@ class Trainer:
             choice = (choice[0], "as the run began")
         self.compute = Compute(device, *distributed.from_leader(choice, world))
         self.state.precision = self.compute.precision
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.settings.tf32
 
         # 3. The model and its weights.
         torch.manual_seed(self.settings.seed)
@@ -246,6 +246,7 @@ class Trainer:
         with self.stop_request, self.ahead:
             if self.state.origin and not self.resumed:
                 self.validate()  # the scores before fine-tuning; a worse model is never kept
+            self.window_began = self.budget.seconds()
             # After a skipped update, the weights may have diverged. So training does not validate or stop until another
             # update is not skipped: its finite loss shows that they have not.
             while not (reason or self.stop_signal) or self.last_was_skipped():
@@ -289,11 +290,13 @@ class Trainer:
                 leader and self.budget.validation_is_due(),
                 self.budget.share_of_minutes_now() if leader else 0.0,
                 self.stop_request.signal > 0,
+                *self.own_splits(),
             ]
         )
         tokens, source_tokens, cells = (int(fact) for fact in facts[:3])
-        validation_due, self.budget.share_of_minutes, stop = facts[3:]
+        validation_due, self.budget.share_of_minutes, stop = facts[3:6]
         self.stop_signal = (self.stop_request.signal or signal.SIGTERM) if stop else 0
+        self.agree_on_splits(facts[6:])
 
         # 3. The update itself.
         self.objective.rewards = settings.reward != "none" and self.budget_used >= settings.reward_after
@@ -332,6 +335,19 @@ class Trainer:
         distributed.add_up([tensor], self.world)
         return tensor.tolist()
 
+    def own_splits(self) -> list[float]:
+        """Zeros, and this process's number of parts at its rank. The sum over all processes has all numbers."""
+        return [float(self.state.splits * (rank == self.world.rank)) for rank in range(self.world.size)]
+
+    def agree_on_splits(self, splits: list[float]) -> None:
+        """Compute micro-batches in as many parts as the process that needs the most.
+
+        Each part draws its own dropout. So a resumed run is exact only if the numbers of all processes are saved, and
+        a checkpoint has one number.
+        """
+        if max(splits) > self.state.splits:
+            self.updater.split(int(max(splits)))
+
     def rate(self) -> float:
         """The learning rate of the last update, by the budget used before it: no update has a rate of 0."""
         return learning_rate(self.state.step, self.budget_used, self.settings, self.recipe.model.dim)
@@ -339,7 +355,7 @@ class Trainer:
     def diverged(self) -> Diverged:
         hint = "lower train.lr or train.scale, or set train.clip = 1"
         if self.run.model.exists():
-            best = f"--from {self.run.path} --out NEW starts with the best weights"
+            best = f"--from {quoted(self.run.path)} --out NEW starts with the best weights"
             hint += f"; the last checkpoint is intact, and {best}"
         times = f"{self.updater.skipped_in_a_row} times in a row"
         return Diverged(f"training diverged: the loss was not finite {times}, up to step {self.state.step}", hint)
@@ -486,6 +502,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint of this step. If there is one already, only its state has changed since."""
+        self.agree_on_splits(self.over_all_processes(self.own_splits()))
         folder = self.run.checkpoint(self.state.step)
         is_new, updater = distributed.from_leader(not folder.path.exists(), self.world), self.updater
         if is_new:  # all processes have a part of each tensor if the model is sharded

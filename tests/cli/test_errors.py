@@ -44,6 +44,39 @@ def test_prepared_data_are_not_a_model(nmt_in, prepared, options):
     assert_user_error(result, "data holds prepared data, not a model", "train it first: nmt train data")
 
 
+def test_the_folder_of_prepared_data_is_quoted(nmt, write):
+    for name in ("meta.json", "train.source.ids"):
+        write(f"my data/{name}", "")
+    assert_user_error(nmt("translate", "my data"), "hint: train it first: nmt train 'my data'\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["a.en", "runs/tiny"], "nmt translate runs/tiny a.en"),
+        (["b c.en", "a.en", "my runs", "--stats"], "nmt translate 'my runs' 'b c.en' a.en"),
+        (["-", "runs/tiny"], "nmt translate runs/tiny -"),
+    ],
+)
+def test_a_text_before_the_model_is_a_user_error(nmt, write, arguments, command):
+    for name in ("a.en", "b c.en", "runs/tiny/recipe.toml", "my runs/recipe.toml"):
+        write(name, "a house\n")
+    result = nmt("translate", *arguments)
+    assert_user_error(result, f"error: {arguments[0]} is not a model\nhint: the model comes first: {command}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["prepare", "a.en", "a.de"], "nmt prepare --source FILE --target FILE --out FOLDER; nmt prepare --help"),
+        (["train", "a.en", "a.de"], "nmt prepare --source FILE --target FILE --out FOLDER; nmt train --help"),
+        (["finetune", "a.en", "a.de", "run"], "nmt finetune MODEL --source FILE --target FILE; nmt finetune --help"),
+    ],
+)
+def test_text_files_without_options_are_a_user_error(nmt, arguments, command):
+    assert_user_error(nmt(*arguments), f"hint: text files are named with options: {command}")
+
+
 # rich would remove [bold], raise an error at [/x], and draw :smile: as an emoji.
 MARKUP = ":smile:[bold]a[/x]"
 

@@ -38,6 +38,22 @@ def test_functions_stay_functions_after_their_rooms_are_imported():
     assert all(callable(getattr(nmt_cli, name)) for name in ("train", "score", "prepare", "load", "attention"))
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        ("train", {"out": "a", "set": {"train.out": "b"}}, "--out and --set train.out"),
+        ("train", {"minutes": 1, "set": {"train": {"minutes": 2}}}, "--minutes and --set train.minutes"),
+        ("prepare", {"out": "a", "set": {"data.prepared": "b"}}, "--out and --set data.prepared"),
+        ("prepare", {"vocab_size": 60, "set": {"vocab": {"size": 50}}}, "--vocab-size and --set vocab.size"),
+    ],
+)
+def test_an_argument_and_a_setting_of_the_same_key_are_refused(tmp_path, monkeypatch, function, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(nmt_cli.NmtError, match=f"^{message} are both given$"):
+        getattr(nmt_cli, function)("demo", **arguments)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_examples_of_the_documents_run(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("nmt_cli.training.precision._claimed_precision", lambda device: None)  # a trial takes seconds
     monkeypatch.chdir(tmp_path)

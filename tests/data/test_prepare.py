@@ -16,6 +16,7 @@ from support.checks import assert_user_error
 from support.prepared import meta, shards
 from support.toy_corpus import corpus
 
+from nmt_cli.data.prepare import prepare
 from nmt_cli.files import sha256_of
 from nmt_cli.recipe.load import load_recipe, open_recipe
 from nmt_cli.text.vocab import load_vocab
@@ -330,6 +331,19 @@ def test_dry_run_prints_a_recipe_and_writes_nothing(nmt, small, tmp_path):
     (tmp_path / "again.toml").write_bytes(result.out)
     again = nmt("prepare", "again.toml", "--dry-run")
     assert again.text[again.text.index("[data]") :] == result.text[result.text.index("[data]") :]
+
+
+@pytest.mark.parametrize("hold_out", [0, 30])
+def test_every_progress_bar_ends_full(write, tmp_path, monkeypatch, hold_out):
+    """Held-out pairs are neither cleaned nor encoded."""
+    for name, text in zip(("a.en", "a.de"), corpus(300, 1000), strict=True):
+        write(name, text)
+    monkeypatch.chdir(tmp_path)
+    last: dict[str, tuple[int, int]] = {}
+    options = {"out": "out", "vocab_size": 60, "set": {"data.hold_out": hold_out}}
+    prepare(source="a.en", target="a.de", show=lambda stage, *figures: last.update({stage: figures}), **options)
+    assert last["cleaning"] == (300 - hold_out, 300 - hold_out)
+    assert all(total in (0, done) for done, total in last.values()), last  # 0: the total is not known
 
 
 def test_lines_of_several_sentences_are_counted(nmt, write, tmp_path):

@@ -127,6 +127,12 @@ MISTAKES = [
     (("--nonsense",), "--nonsense"),
     (("broken.toml",), "not valid TOML"),
     (("a.en",), "prepare it first: nmt prepare --source a.en --target"),
+    (("my corp/a b.en",), "nmt prepare --source 'my corp/a b.en' --target"),
+    (("my corp/a.tsv",), "nmt prepare --tsv 'my corp/a.tsv' --out"),
+    (("data/nothere",), "there is no recipe data/nothere, and no folder of this name"),
+    (("my data/nothere",), "nmt prepare --source FILE --target FILE --out 'my data/nothere' makes such a folder"),
+    (("data/nothere",), "nmt recipes lists the shipped recipes"),
+    (("data/demo",), "--out data/demo makes such a folder; did you mean the shipped recipe demo?"),
     (("a.tsv.xz",), "prepare it first: nmt prepare --tsv a.tsv.xz --out"),
     (("large.en",), "prepare it first: nmt prepare --source large.en --target"),
     (("empty.en",), "prepare it first: nmt prepare --source empty.en --target"),
@@ -134,6 +140,24 @@ MISTAKES = [
     (("demo", "--add-to", "folder"), "--add-to needs training text"),
     (("demo", "--source", "none.en", "--target", "a.de", "--out", "x"), "hint: paths are relative"),
     (("cut.gz",), "prepare it first: nmt prepare --source cut.gz --target"),
+    *(
+        (("--source", "a.en", "--target", "a.de", "--out", "x", *options), f"{option} and --set {key} are both given")
+        for option, key, options in (
+            ("--out", "data.prepared", ("--set", "data.prepared=y")),
+            ("--vocab-size", "vocab.size", ("--vocab-size", 60, "--set", "vocab.size=60")),
+            ("--source-lang", "data.source_lang", ("--source-lang", "cs", "--set", "data.source_lang=en")),
+            ("--target-lang", "data.target_lang", ("--target-lang", "cs", "--set", "data.target_lang=en")),
+            ("--source", "data.train", ("--set", 'data.train=[["b.en", "b.de"]]')),
+            ("--valid-tsv", "data.valid", ("--valid-tsv", "v.tsv", "--set", "data.valid=w.tsv")),
+            (
+                "--test-source",
+                "data.test",
+                ("--test-source", "a.en", "--test-target", "a.de", "--set", "data.test=w.tsv"),
+            ),
+            ("--add-to", "vocab.reuse", ("--add-to", "old", "--set", "vocab.reuse=other")),
+        )
+    ),
+    (("--tsv", "a.tsv", "--set", "data.prepared=y", "--set", "data.train=b.tsv"), "--tsv and --set data.train are"),
 ]
 
 
@@ -145,6 +169,8 @@ def test_wrong_options_and_files_are_user_errors(nmt, write, small, tmp_path, op
     write("a.tsv.xz", b"\xff")
     write("large.en", "a line of text\n" * 100_000)
     write("empty.en", "# a comment\n")
+    write("my corp/a b.en", "A line.\n")
+    write("my corp/a.tsv", "A line.\tEine Zeile.\n")
     before = sorted(path for path in tmp_path.rglob("*"))
     assert_user_error(nmt("prepare", *options), message)
     assert sorted(path for path in tmp_path.rglob("*")) == before
@@ -180,7 +206,7 @@ def test_square_brackets_in_paths_are_printed_as_they_are(nmt, write, tmp_path, 
     assert result.code == 0 and f"written to {folder}/out; next: nmt train '{folder}/out'\n" in result.err, result.err
     assert f"{folder}/out is up to date" in nmt("prepare", *files, "--out", f"{folder}/out").err
     assert_user_error(nmt("prepare", *files, "--vocab-size", 61, "--out", f"{folder}/out"), f"{folder}/out exists")
-    assert_user_error(nmt("prepare", f"{folder}/none.toml"), f"there is no recipe {folder}/none.toml")
+    assert_user_error(nmt("prepare", f"{folder}/none.toml"), f"there is no recipe {folder}/none.toml\n")
     assert_user_error(nmt("prepare", "--tsv", f"{folder}/none", "--out", "x"), f"there is no file {folder}/none")
     assert f"train  {folder}/a.en + {folder}/a.de" in nmt("prepare", *files, "--out", "x", "--dry-run").text
     assert f"{folder}/demo/dev.en  500 lines" in nmt("demo", f"{folder}/demo").text

@@ -154,6 +154,14 @@ def test_bad_folder_is_refused_and_nothing_is_written(folder, tmp_path, monkeypa
     assert not Path("/tmp/nmt-import-ran-code").exists()
 
 
+def test_the_command_of_the_hint_quotes_the_folder(folder, tmp_path):
+    link_out(folder)
+    spaced = folder.rename(tmp_path / "my hf")
+    with pytest.raises(NmtError) as error:
+        import_model(spaced, tmp_path / "nmt")
+    assert error.value.hint == f"if you trust the link: cp -rL '{spaced}' COPY, then import COPY"
+
+
 def test_shards_and_plain_pickles_are_read(original, folder, tmp_path):
     import_model(original, tmp_path / "whole")
     shard("part-1.safetensors")(folder)
@@ -166,6 +174,13 @@ def test_shards_and_plain_pickles_are_read(original, folder, tmp_path):
     expected, *others = [load_model(tmp_path / name).model.state_dict() for name in ("whole", "shards", "pickle")]
     for state in others:
         assert all(torch.equal(expected[name], state[name]) for name in expected)
+
+
+def test_an_export_of_a_pre_norm_model_is_refused_with_advice(nmt, folder):
+    """nmt export --to hf writes Blenderbot, which nmt cannot import."""
+    configure(model_type="blenderbot")(folder)
+    advice = "if nmt export --to hf wrote this folder, use the run that it was exported from; docs/import.md lists"
+    assert_user_error(nmt("import", "hf", "--out", "nmt"), 'model_type = "blenderbot" is not supported', advice)
 
 
 def test_command_replaces_only_models(nmt, folder, tmp_path):

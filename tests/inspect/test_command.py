@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import threading
 
@@ -135,6 +136,7 @@ def test_a_model_alone_is_described(run, folder, tmp_path):
         "1.25e+12 FLOPs by weight",
         "3.00e+13 FLOPs by time",
         "BLEU 31.25",
+        "1,200 steps, 1.5 epochs, 2:32, 227 tokens/s, 120 MB at most",  # two seconds of validation after the updates
         "training loss",
         "validation BLEU",
     )
@@ -259,9 +261,10 @@ def test_a_mistake_through_the_real_command(nmt, folder):
     assert_user_error(nmt("inspect", folder / "run", "a", "--layer", "9"), "there is no layer 9", "layers 1 to 2")
 
 
-def test_a_second_run_is_not_taken_for_a_sentence(nmt, folder):
-    for second in (folder / "run", folder / "run/model"):
-        hint = f"nmt compare {folder}/run {second}"
+def test_a_second_run_is_not_taken_for_a_sentence(nmt, folder, tmp_path):
+    (tmp_path / "my run").mkdir()
+    for second in (folder / "run", folder / "run/model", tmp_path / "my run"):
+        hint = f"nmt compare {folder}/run {shlex.quote(str(second))} compares"
         (second / "recipe.toml").touch()
         assert_user_error(nmt("inspect", folder / "run", second), f"{second} is a folder of nmt, not a sentence", hint)
 

@@ -38,13 +38,11 @@ def run(write, tmp_path):
         write(f"{name}/recipe.toml", tables_toml(recipe_tables(recipe)))
         steps = range(100, 100 * len(bleus) + 1, 100)
         figures = {"epoch": 1.5, "tokens": 3000, "minutes": 2.0}
-        scores = {"loss": 1.5, "chrf": 50.0, "lines": 20}
+        scores = {"loss": 1.5, "chrf": 50.0, "lines": 20, "seconds": 30.0}
         log = [entry(Start, step=0, parameters=1234567, pairs=400)]
-        log += [entry(Train, step=step, **figures) for step in steps]
-        log += [
-            entry(Valid, step=step, bleu=bleu, best=bleu == max(bleus), **scores)
-            for step, bleu in zip(steps, bleus, strict=True)
-        ]
+        for step, bleu in zip(steps, bleus, strict=True):
+            log.append(entry(Train, step=step, **figures))
+            log.append(entry(Valid, step=step, bleu=bleu, best=bleu == max(bleus), **scores))
         log.append(End(steps[-1] if bleus else 0, "2 minutes", 0))
         write(f"{name}/log.jsonl", "".join(json.dumps(to_table(entry)) + "\n" for entry in log))
         return name
@@ -64,9 +62,9 @@ def test_settings_that_differ_and_figures_are_shown_side_by_side(nmt, run):
     assert rows_of(settings)["train.lr"] == ["0.001", "0.002"] and rows_of(settings)["train.warmup"] == ["4000", "9"]
     assert "train.out" not in settings and "model.dim" not in settings
     rows = rows_of(training)
-    assert rows["parameters"] == ["1,234,567"] * 2 and rows["tokens/s"] == ["25", "25"]
+    assert rows["parameters"] == ["1,234,567"] * 2 and rows["tokens/s"] == ["20", "20"]
     assert rows["best BLEU"] == ["30.00", "25.00"] and rows["at step"] == ["200", "200"]
-    assert rows["steps"] == ["300", "200"] and rows["time"] == ["2:00", "2:00"] and rows["stopped"] == ["2 minutes"] * 2
+    assert rows["steps"] == ["300", "200"] and rows["time"] == ["2:30", "2:30"] and rows["stopped"] == ["2 minutes"] * 2
     assert "● a" in training and "■ b" in training and "step 300" in training
     assert "cannot be compared" not in training
 
@@ -150,6 +148,7 @@ def test_runs_of_the_same_name_are_shown_with_their_folders(nmt, run):
     ("arguments", "parts"),
     [
         (["runs/a"], ["needs two runs", "nmt inspect runs/a"]),
+        (["my runs/a"], ["needs two runs", "nmt inspect 'my runs/a'"]),
         (["runs/a", "runs/a"], ["runs/a is named twice"]),
         (["runs/a", "none"], ["there is no run none"]),
         (["runs/a", "runs"], ["runs is not a run"]),

@@ -84,7 +84,7 @@ def test_relu_overwrites_the_result(library):
 
 
 def test_few_shapes_reach_onednn(monkeypatch):
-    """It compiles code for each. Batches of up to 2,048 rows have at most eight numbers of rows between powers of two."""
+    """oneDNN compiles code for each. Batches of up to 2,048 rows have at most eight numbers between powers of two."""
     seen = set()
     true_product = products._product
     monkeypatch.setattr(products, "prefers_onednn", lambda: True)

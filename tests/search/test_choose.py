@@ -82,9 +82,9 @@ def test_ensemble_device_mps_missing_export_and_missing_package_use_torch(folder
     assert not uses_ctranslate2([folder], options, EngineOptions(device="mps"))
     for device in ("mps", "xpu"):
         assert f"does not support --device {device}" in refusal(folder, options, wanted=replace(FORCED, device=device))
-    elsewhere = folder_of(tmp_path / "elsewhere", Transformer())
+    elsewhere = folder_of(tmp_path / "else where", Transformer())
     assert not uses_ctranslate2([elsewhere], options, AUTO)
-    expected = f"the model is not exported to CTranslate2\nnmt export {elsewhere.path} --to ctranslate2"
+    expected = f"the model is not exported to CTranslate2\nnmt export '{elsewhere.path}' --to ctranslate2"
     assert refusal(elsewhere, options) == expected
     monkeypatch.setattr(choose, "find_spec", lambda name: None)
     assert not uses_ctranslate2([folder], options, AUTO)

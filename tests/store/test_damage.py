@@ -104,6 +104,24 @@ def test_both_engines_refuse_a_flipped_bit_in_every_file_that_they_read(folder):
     assert translate(folder, "torch") and translate(folder, "ctranslate2")
 
 
+COMMANDS = {
+    "about.json": "nmt verify '{}'",
+    "vocab/joint.model": "nmt verify '{}'",
+    "model.safetensors": "nmt verify '{}'",
+    "ctranslate2/model.bin": "nmt export '{}' --to ctranslate2 --force",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_of_hints_quote_the_folder_of_a_model(folder, tmp_path, name):
+    spaced = folder.rename(tmp_path / "my model")
+    with (spaced / name).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(NmtError) as caught:
+        translate(spaced, "torch" if name == "model.safetensors" else "ctranslate2")
+    assert caught.value.hint.startswith(COMMANDS[name].format(spaced))
+
+
 def test_both_engines_refuse_a_missing_file(folder):
     for path in files_of(folder):
         if path.name == "model.safetensors":
@@ -403,6 +421,18 @@ def test_checkpoints_without_checksums_that_do_not_fit_are_refused(trained_run, 
     assert name in refusal(lambda: go_on(trained_run, run))
 
 
+def test_the_commands_of_hints_quote_the_folder_of_a_checkpoint(run, tmp_path):
+    spaced = RunFolder(run.path.rename(tmp_path / "my run"))
+    last = spaced.saved_checkpoints()[-1]
+    with flipped(last.weights, 0.5), pytest.raises(NmtError) as damaged:
+        check_checkpoint(last)
+    without_checksums(last, step=3)
+    with pytest.raises(NmtError) as misplaced:
+        load_state(last)
+    hint = f"nmt verify '{spaced.path}' lists the intact checkpoints"
+    assert damaged.value.hint == misplaced.value.hint == hint
+
+
 def test_a_state_of_another_step_is_damage(trained_run, run):
     without_checksums(run.saved_checkpoints()[-1], step=3)
     assert "step-4/state.json is damaged: it has step 3" in " ".join(go_on(trained_run, run))
@@ -424,6 +454,13 @@ def test_a_flipped_bit_in_every_file_of_prepared_data_is_found(data):
                 with flipped(path, place):
                     assert str(path) in refusal(lambda: check_prepared(recipe, resumes, print))  # noqa: B023
     check_prepared(recipe, False, print)
+
+
+def test_the_command_of_the_hint_quotes_the_folder_of_prepared_data(data, tmp_path):
+    spaced = data.rename(tmp_path / "my data")
+    with flipped(spaced / "train.source.ids", 0.5), pytest.raises(NmtError) as caught:
+        check_prepared(load_recipe(None, {"data.prepared": str(spaced)}), False, print)
+    assert caught.value.hint.startswith(f"nmt verify '{spaced}' lists what is damaged")
 
 
 def test_training_refuses_damaged_data_and_prepare_writes_them_again(nmt, toy, data, tmp_path):

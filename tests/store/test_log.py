@@ -24,6 +24,7 @@ from nmt_cli.store.log import (
     best_validation,
     flops_by_time,
     read_log,
+    seconds_of,
     to_table,
 )
 
@@ -74,6 +75,23 @@ def test_entries_are_read_as_they_were_written(tmp_path):
     assert {type(entry) for entry in ENTRIES} == set(KINDS)
     first = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
     assert list(first)[:2] == ["kind", "step"] and first["run"] == "runs/é" and first["best_bleu"] is None
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds"),
+    [
+        pytest.param(0, 0, id="nothing"),
+        pytest.param(2, 6, id="an update"),
+        pytest.param(3, 6.5, id="a validation after it"),
+        pytest.param(6, 7, id="the average after it"),
+    ],
+)
+def test_the_time_of_a_run_ends_after_its_last_validation(count, seconds):
+    """The minutes of an update include all validations before it."""
+    assert seconds_of(ENTRIES[:count]) == pytest.approx(seconds)
+    if count:
+        later = replace(ENTRIES[1], minutes=3.0)
+        assert seconds_of([*ENTRIES[:count], later]) == pytest.approx(180)
 
 
 def test_a_log_continues_after_the_step_of_the_checkpoint(tmp_path):

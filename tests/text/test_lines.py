@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
+import os
+import shutil
 import subprocess
 import unicodedata
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -118,6 +123,85 @@ def test_bad_bytes_are_located(write, monkeypatch, data, message, block):
         list(read_lines(path))
     assert caught.value.message.startswith(f"{path}, {message}")
     assert caught.value.hint
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("NEW", data)
+    return file.getvalue()
+
+
+def hint_of(path: Path, tsv: bool = False) -> tuple[str, str]:
+    """The message of the error, and the command in its hint."""
+    with pytest.raises(NmtError) as caught:
+        for number, line in enumerate(read_lines(path), 1):
+            if tsv:
+                split_tsv(line, path, number)
+    hint = caught.value.hint.split(": ")[-1]
+    for explanation in (" converts it", " keeps the first two", " undoes the second time"):
+        hint = hint.removesuffix(explanation)
+    return caught.value.message, hint
+
+
+WORD, ZST = "é\n".encode(), COMPRESSED[".zst"]
+# The name of a file in the folder "my corp", its content, the problem, the command of the hint with "{0}" in place of
+# the file, and the new file.
+HINTS = [
+    ("b.en", "é\n".encode("latin-1"), "not UTF-8", "iconv -f LATIN1 -t UTF-8 '{0}' > NEW", "NEW"),
+    ("b.en", "é\n".encode("utf-16"), "not UTF-8", "iconv -f UTF-16 -t UTF-8 '{0}' > NEW", "NEW"),
+    ("b.gz", gzip.compress("é\n".encode("utf-16")), "not UTF-8", "zcat '{0}' | iconv -f UTF-16 -t UTF-8 > NEW", "NEW"),
+    ("b.gz", gzip.compress(b"\xe9\n"), "not UTF-8", "zcat '{0}' | iconv -f LATIN1 -t UTF-8 > NEW", "NEW"),
+    ("b.xz", lzma.compress(b"\xe9\n"), "not UTF-8", "xzcat '{0}' | iconv -f LATIN1 -t UTF-8 > NEW", "NEW"),
+    ("b.zst", ZST(b"\xe9\n"), "not UTF-8", "zstdcat '{0}' | iconv -f LATIN1 -t UTF-8 > NEW", "NEW"),
+    ("b.en", gzip.compress(WORD), "gzip, but its name does not end in .gz", "mv '{0}' '{0}.gz'", "my corp/b.en.gz"),
+    ("b.en", lzma.compress(WORD), "xz, but its name does not end in .xz", "mv '{0}' '{0}.xz'", "my corp/b.en.xz"),
+    ("b.en", ZST(WORD), "zstd, but its name does not end in .zst", "mv '{0}' '{0}.zst'", "my corp/b.en.zst"),
+    ("b.en", bz2.compress(WORD), "compressed with bzip2", "bzcat '{0}' > NEW", "NEW"),
+    ("b.bz2", bz2.compress(WORD), "compressed with bzip2", "bzcat '{0}' > NEW", "NEW"),
+    ("b.en", zipped(WORD), "compressed with zip", "unzip '{0}'", "NEW"),
+    ("b.gz", gzip.compress(lzma.compress(WORD)), "compressed twice", "zcat '{0}' > NEW.xz", "NEW.xz"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "problem", "command", "new"), HINTS)
+def test_the_command_of_the_hint_makes_a_file_that_can_be_read(write, tmp_path, name, data, problem, command, new):
+    path = write(f"my corp/{name}", data)
+    message, hint = hint_of(path)
+    assert message.startswith(str(path)) and problem in message
+    assert hint == command.format(path)
+    if shutil.which(command.split()[0]) and shutil.which("iconv"):
+        subprocess.run(["bash", "-c", hint], cwd=tmp_path, check=True, capture_output=True)
+        assert list(read_lines(tmp_path / new)) == ["é"]
+
+
+COLUMNS = [("b.tsv", bytes, "cut -f1,2 {} > NEW"), ("b.tsv.gz", gzip.compress, "zcat {} | cut -f1,2 > NEW")]
+
+
+@pytest.mark.parametrize(("name", "compress", "command"), COLUMNS)
+def test_the_command_of_the_hint_keeps_two_columns(write, tmp_path, name, compress, command):
+    path = write(f"my corp/{name}", compress(b"a\tb\tc\n"))
+    message, hint = hint_of(path, tsv=True)
+    assert "line 1: 3 columns" in message and hint == command.format(f"'{path}'")
+    subprocess.run(["bash", "-c", hint], cwd=tmp_path, check=True)
+    assert (tmp_path / "NEW").read_bytes() == b"a\tb\n"
+
+
+PIPED = [
+    (b"\xe9\n", "not UTF-8", "iconv -f LATIN1 -t UTF-8 FILE > NEW"),
+    (gzip.compress(b"a\n"), "compressed with gzip", "zcat FILE > NEW"),
+    (zipped(b"a\n"), "compressed with zip", "unzip FILE"),
+]
+
+
+@pytest.mark.parametrize(("data", "problem", "command"), PIPED)
+def test_the_hint_for_a_pipe_names_a_file_in_place_of_the_pipe(data, problem, command):
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    message, hint = hint_of(Path(f"/dev/fd/{reader}"))
+    os.close(reader)
+    assert problem in message and hint == command
 
 
 def test_error_of_a_missing_file_names_similar_files(write, tmp_path):

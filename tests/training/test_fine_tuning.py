@@ -13,6 +13,7 @@ from support.prepared import meta
 from support.toy_corpus import corpus
 from support.toy_runs import sets
 
+from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.checkpoint import load_model
 from nmt_cli.text.vocab import load_vocab
 
@@ -45,7 +46,10 @@ def test_fine_tuning_starts_from_the_weights_of_a_run_with_the_same_model(nmt, t
     # Another vocabulary is refused.
     assert nmt("prepare", *files[:5], "foreign", "--vocab-size", "60").code == 0
     refused = nmt("train", toy, "--from", "parent", "--out", "c2", *sets("data.prepared=foreign"))
-    assert_user_error(refused, "another vocabulary", "vocab.reuse=parent")
+    assert_user_error(refused, "another vocabulary", "vocab.reuse=parent\n")
+    shutil.copytree(tmp_path / "parent/model", tmp_path / "my parent")
+    refused = nmt("train", toy, "--from", "my parent", "--out", "c2", *sets("data.prepared=foreign"))
+    assert_user_error(refused, "another vocabulary", "--set vocab.reuse='my parent'\n")
     # Another model is refused, even if its weights have the same shapes.
     for change in ("model.ff=32", "model.heads=4", "model.activation=gelu"):
         refused = nmt("train", toy, "--from", "parent", "--out", "c3", *sets(change))
@@ -72,6 +76,8 @@ def test_the_commands_of_the_docs_fine_tune(nmt, toy, tmp_path):
     result = nmt(*tune, *sets("train.steps=10"))
     assert result.code == 0, result.err
     shutil.rmtree(tmp_path / "old")  # a run does not need the run that it started from
+    result = nmt(*tune, *sets("train.steps=15"), "--dry-run")
+    assert result.code == 0, result.err
     result = nmt(*tune, *sets("train.steps=15"))
     assert result.code == 0 and "continuing from step 10" in result.err, result.err
 
@@ -141,6 +147,29 @@ def test_more_data_are_added_to_those_of_a_run(nmt, run, tmp_path):
     assert load_model(tmp_path / "runs/more").about["from"] == str(run)
     after = contents(tmp_path)
     assert {path: after[path] for path in before} == before
+
+
+def test_more_data_are_added_to_those_of_a_run_that_names_only_its_prepared_data(nmt, write, tmp_path):
+    """The corpora, the cleaning rules and the held-out pairs are those of the prepared data."""
+    for name, first in (("a", 1000), ("b", 7000)):
+        for side, text in zip(("en", "de"), corpus(300, first), strict=True):
+            write(f"{name}.{side}", text)
+    old = ("prepare", "--source", "a.en", "--target", "a.de", "--out", "old", "--vocab-size", 60)
+    assert nmt(*old, *sets("data.clean.max_ratio=7")).code == 0
+    tiny = sets("model.dim=16", "model.heads=2", "model.ff=16", "train.batch_tokens=64", "train.steps=1")
+    recipe = write("tiny.toml", '[data]\nprepared = "old"\n[train]\nprecision = "fp32"\n')
+    result = nmt("train", recipe, "--out", "run", *tiny)
+    assert result.code == 0, result.err
+    more = ("prepare", "--source", "b.en", "--target", "b.de", "--add-to", "run")
+    result = nmt(*more, "--out", "more")
+    assert result.code == 0, result.err
+    assert "300 training pairs of run and 300 new ones, with the vocabulary of run" in result.err
+    assert load_recipe(tmp_path / "more/recipe.toml").data.clean.max_ratio == 7
+    for side in ("source", "target"):
+        name = f"valid.{side}.txt"
+        assert (tmp_path / "more" / name).read_bytes() == (tmp_path / "old" / name).read_bytes()
+    shutil.rmtree(tmp_path / "old")
+    assert_user_error(nmt(*more, "--out", "other"), "run does not name its training corpora", "prepared data exist")
 
 
 def test_held_out_pairs_stay_held_out_when_data_are_added(nmt, tmp_path):

@@ -143,6 +143,11 @@ NEW = ("--source", "mine.en", "--target", "mine.de")
         (("bare", *NEW), "bare is an imported CTranslate2 model, which can only translate"),
         (("run", *NEW, "--out", "run", "--force"), "the new run must not be in run, which holds the model"),
         (("run/model", *NEW, "--out", "x/../run"), "the new run must not be in x/../run, which holds the model"),
+        (("run", *NEW, "--out", "ft", *sets("train.out=b")), "nmt finetune takes train.out from --out, not from --set"),
+        (("run", *NEW, *sets("data.prepared=b")), "nmt finetune takes data.prepared from --out, not from --set"),
+        (("run", *NEW, *sets("vocab.reuse=b")), "nmt finetune takes vocab.reuse from MODEL, not from --set"),
+        (("run", *NEW, "--minutes", 1, *sets("train.minutes=2")), "--minutes and --set train.minutes are both given"),
+        (("run", *NEW, *sets("data.train=b.tsv")), "finetune takes data.train from --source and --target, not from"),
     ],
 )
 def test_finetune_refuses(arguments, problem, nmt, text, tmp_path):

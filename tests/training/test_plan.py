@@ -54,7 +54,7 @@ def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
     before = load_recipe(tmp_path / "run/recipe.toml")
     begun = [entry for entry in read_log(tmp_path / "run") if isinstance(entry, Train)][-1]
     left, share = 60 - begun.minutes, 60 / begun.minutes - 1
-    rest = f"{round(left, 1):g} minutes are left: about {round(share * begun.step):,} updates, "
+    rest = f"the limits leave {round(left, 1):g} minutes: about {round(share * begun.step):,} updates, "
     assert f"# {rest}{round(share * begun.epoch, 1):g} epochs" in nmt(*train, "--minutes", "60", "--dry-run").text
     result = nmt(*train, "--minutes", "0.03")
     assert result.code == 0 and "continuing" in result.err, result.err

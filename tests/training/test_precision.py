@@ -1,15 +1,24 @@
-"""The choice of the precision, by a trial in a child process."""
+"""The choice of the precision, by a trial in a child process, and what a trial computes."""
 
 from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.load import find_recipe, load_recipe
-from nmt_cli.training.precision import _trial, choose_precision
+from nmt_cli.recipe.load import find_recipe, load_recipe, settings_of
+from nmt_cli.recipe.schema import Transformer
+from nmt_cli.training import precision as module
+from nmt_cli.training.precision import _trial, choose_precision, likely_precision
+from nmt_cli.training.session import train
+from nmt_cli.training.trial import Trial
 
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")  # "meta" stands for an accelerator
 RECIPE, SIZES = load_recipe(find_recipe("demo")), (300, 300)
 
 
@@ -56,3 +65,110 @@ def test_requested_precision_that_fails_its_trial_is_an_error(monkeypatch):
     monkeypatch.setattr("nmt_cli.training.precision.sys.executable", "/bin/false")
     with pytest.raises(NmtError, match=r"train\.precision = bf16 does not work on this cpu"):
         choose_precision(RECIPE, "bf16", SIZES, CPU)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "claimed", "likely"), [("auto", "bf16", "bf16"), ("auto", None, "fp32"), ("fp32", "bf16", "fp32")]
+)
+def test_an_accelerator_is_timed_in_the_precision_that_it_claims(monkeypatch, wanted, claimed, likely):
+    monkeypatch.setattr(module, "_claimed_precision", lambda device: claimed)
+    assert likely_precision(wanted, META) == likely
+    assert likely_precision(wanted, CPU) == "fp32"  # another precision may crash a CPU
+
+
+@pytest.mark.parametrize(
+    ("device", "length", "positions", "rows", "width"),
+    [(CPU, 20, 30, 48, 21), (META, 20, 30, 190, 24), (META, 22, 23, 173, 23)],
+)
+def test_a_trial_on_an_accelerator_has_the_batch_of_the_training(device, length, positions, rows, width):
+    """4,000 tokens in sentences that are padded to a multiple of 8, but not beyond the positions of the model."""
+    model = Transformer(dim=16, heads=2, ff=16, encoder_layers=1, decoder_layers=1, positions="learned")
+    model, settings = replace(model, max_positions=positions), replace(RECIPE.train, batch_tokens=4000)
+    trial = Trial(model, settings, SIZES, (length, 5), device)
+    assert trial.batch.src.shape == (rows, width)
+    assert all(tensor.device.type == device.type for tensor in (*trial.tensors, *trial.model.parameters()))
+
+
+def test_a_trial_whose_memory_runs_out_computes_the_batch_in_parts():
+    trial, tried = Trial(RECIPE.model, RECIPE.train, SIZES, (9, 9), CPU), []
+    trial.loss.eval()  # without dropout
+    trial.loss(*trial.tensors)[0].backward()
+    expected = next(trial.model.parameters()).grad / trial.batch.tokens
+    trial.model.zero_grad()
+    loss = trial.loss
+
+    def limited(*tensors):
+        tried.append(len(tensors[0]))
+        if len(tensors[0]) > 30:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss(*tensors)
+
+    trial.loss = limited
+    assert trial.passes() > 0
+    assert tried == [102, 51, *[26, 26, 26, 24] * 3]
+    torch.testing.assert_close(next(trial.model.parameters()).grad, 3 * expected, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(torch.OutOfMemoryError("CUDA out of memory"), 8), (RuntimeError("a bug"), 1)]
+)
+def test_a_trial_gives_up_when_one_sentence_is_too_large_or_another_error_comes(error, tries):
+    trial, calls = Trial(RECIPE.model, RECIPE.train, SIZES, (9, 9), CPU), count()
+
+    def fail(*tensors):
+        next(calls)
+        raise error
+
+    trial.loss = fail
+    with pytest.raises(type(error), match=str(error)):
+        trial.passes()
+    assert next(calls) == tries
+
+
+@pytest.fixture(params=[True, False])
+def tf32(request):
+    """The value of train.tf32. Before the test, torch has the other value."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = is_allowed()
+    for backend in backends:
+        backend.allow_tf32 = not request.param
+    yield request.param
+    for backend, value in zip(backends, before, strict=True):
+        backend.allow_tf32 = value
+
+
+def is_allowed() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+def test_the_child_times_fp32_with_tf32_as_the_recipe_says(monkeypatch, tf32):
+    class Seen(Exception):
+        pass
+
+    def see(*args):
+        raise Seen(is_allowed())
+
+    settings = settings_of(replace(RECIPE, train=replace(RECIPE.train, tf32=tf32)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([settings, SIZES, "cpu", "bf16"])))
+    monkeypatch.setattr(module, "Trial", see)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    with pytest.raises(Seen) as seen:
+        module._compare()
+    assert seen.value.args[0] == (tf32, tf32)
+
+
+def test_tf32_is_as_the_recipe_says_before_a_training_times_anything(monkeypatch, toy, tf32):
+    seen = []
+
+    def choose(*args):
+        seen.append(is_allowed())
+        return "fp32", ""
+
+    def speed(*args):
+        seen.append(is_allowed())
+        return 1000.0
+
+    monkeypatch.setattr("nmt_cli.training.plan._speed", speed)
+    monkeypatch.setattr("nmt_cli.training.trainer.choose_precision", choose)
+    train(load_recipe(toy, {"train.steps": 1, "train.minutes": 1.0, "train.tf32": tf32}))
+    assert seen == [(tf32, tf32)] * 2

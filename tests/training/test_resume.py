@@ -129,14 +129,14 @@ def test_a_run_whose_last_checkpoints_are_damaged_goes_on_from_the_last_good_one
 
 
 def test_a_run_without_an_intact_checkpoint_is_left_as_it_is(nmt, toy, tmp_path):
-    assert nmt("train", toy, *sets("train.steps=20")).code == 0
-    run = RunFolder(tmp_path / "runs/toy")
+    run = RunFolder(tmp_path / "my runs/toy")
+    assert nmt("train", toy, "--out", run.path, *sets("train.steps=20")).code == 0
     for folder in run.saved_checkpoints():
         damage_weights(folder)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    result = nmt("train", toy, *sets("train.steps=30"))
+    result = nmt("train", toy, "--out", run.path, *sets("train.steps=30"))
     assert_user_error(result, "no checkpoint of", "is intact", "step-20/model.safetensors is damaged")
-    assert "--from" in result.err and "runs/toy/model --out NEW" in " ".join(result.err.split())
+    assert f"--from '{run.model}' --out NEW" in result.err
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     assert nmt("train", toy, "--from", run.model, "--out", "new", *sets("train.steps=5")).code == 0
 
@@ -182,12 +182,14 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_is_finished(nmt, toy, t
 
 
 def test_another_recipe_is_refused_and_the_keys_are_named(nmt, toy, tmp_path):
-    assert nmt("train", toy, *sets("train.steps=5")).code == 0
-    before = weights_hash(tmp_path / "runs/toy")
-    result = nmt("train", toy, *sets("train.lr=5e-3", "model.dropout=0.3", "train.augment.typos=0.1"))
+    command = ("train", toy, "--out", "my runs/toy")
+    assert nmt(*command, *sets("train.steps=5")).code == 0
+    before = weights_hash(tmp_path / "my runs/toy")
+    result = nmt(*command, *sets("train.lr=5e-3", "model.dropout=0.3", "train.augment.typos=0.1"))
     assert_user_error(result, "model.dropout was 0.2 and is 0.3", "train.lr was 0.003 and is 0.005", "--force")
     assert "train.augment.typos was 0.0 and is 0.1" in " ".join(result.err.split())
-    assert weights_hash(tmp_path / "runs/toy") == before
+    assert "--from 'my runs/toy' --out NEW" in result.err
+    assert weights_hash(tmp_path / "my runs/toy") == before
 
 
 def test_a_run_that_was_moved_continues_where_it_is(nmt, toy, tmp_path):

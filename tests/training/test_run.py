@@ -105,7 +105,8 @@ def test_two_vocabularies_of_one_size_are_not_tied(nmt, toy, tmp_path, prepared)
 
 
 MISTAKES = [
-    (["none-such"], "there is no recipe none-such"),
+    (["none-such"], "there is no recipe none-such\n"),
+    (["data/nothere"], "there is no recipe data/nothere, and no folder of this name"),
     (["text.en"], "prepare it first: nmt prepare --source text.en --target"),
     (["toy.toml", *sets("train.stpes=5")], "did you mean train.steps?"),
     (["toy.toml", *sets("data.prepared=nowhere")], "there are no prepared data in nowhere"),
@@ -117,6 +118,10 @@ MISTAKES = [
     (["toy.toml", *sets("train.steps=inf")], "train.steps: must be a finite number, not inf"),
     (["toy.toml", *sets('model.family=["rnn"]')], "model.family: must be one of transformer"),
     (["toy.toml", *sets("train.seed=18446744073709551616")], "train.seed: must be at most"),
+    (["toy.toml", "--out", "a", *sets("train.out=b")], "--out and --set train.out are both given"),
+    (["toy.toml", "--out", "a", *sets('train={out="b"}')], "--out and --set train.out are both given"),
+    (["toy.toml", "--minutes", "7", *sets("train.minutes=3")], "--minutes and --set train.minutes are both given"),
+    (["toy.toml", "--minutes", "7", "--dry-run", *sets("train.minutes=7")], "--minutes and --set train.minutes are"),
 ]
 
 

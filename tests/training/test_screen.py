@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from support.toy_runs import sets
 from nmt_cli.recipe.load import load_recipe
 from nmt_cli.store.log import Average, End, Note, Start, Train, Valid
 from nmt_cli.terminal.plot import duration
-from nmt_cli.training.screen import TrainingScreen
+from nmt_cli.training.screen import TrainingScreen, summary
 from nmt_cli.training.trainer import STOPPING, AlreadyFinished, Status, Step
 
 START = Start(0, False, "runs/[x]", "rnn", 1234, 400, 10, "cpu", "fp32", "as the recipe says", 2, 1, 1, None, 100)
@@ -145,6 +146,16 @@ def test_without_a_summary_the_end_is_one_line(screen):
         shown.watch(AlreadyFinished("7 steps"))
         shown.watch(End(7, "8 steps", 0))
     assert shown.text() == "finished: 7 steps\nfinished: 8 steps\n"
+
+
+def test_the_summary_counts_the_last_validation_and_the_peak_memory_of_all_sessions():
+    """The second session has less memory, and ends with a validation of 30 seconds after its last update."""
+    second = replace(TRAIN, step=100, tokens=15_000, minutes=4.5, memory_mb=80.0)
+    log = [START, TRAIN, VALID, replace(START, step=50, resumed=True), second, replace(VALID, step=100, seconds=30.0)]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(summary(log, "100 steps"))
+    rows = console.file.getvalue()
+    assert re.search(r"time +5:00, 50 tokens/s overall", rows) and "FLOPs, 100 MB at most" in rows, rows
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])

@@ -204,9 +204,9 @@ def test_a_signal_after_a_skipped_update(toy, spoil_loss, tmp_path, diverges):
 def test_many_non_finite_updates_in_a_row_stop_with_a_reason(train_toy, spoil_loss, tmp_path):
     spoil_loss(lambda call, model: math.inf if call > 12 else 1.0)
     with pytest.raises(NmtError, match="training diverged: the loss was not finite 10 times in a row") as caught:
-        train_toy("train.steps=100")
-    assert "train.clip" in caught.value.hint and f"--from {tmp_path}/runs/toy" in caught.value.hint
-    last = RunFolder(tmp_path / "runs/toy").saved_checkpoints()[-1]
+        train_toy("train.steps=100", f"train.out={tmp_path}/my runs/toy")
+    assert "train.clip" in caught.value.hint and f"--from '{tmp_path}/my runs/toy' --out" in caught.value.hint
+    last = RunFolder(tmp_path / "my runs/toy").saved_checkpoints()[-1]
     assert last.step == 10 and all(tensor.isfinite().all() for tensor in load_file(last.weights).values())
 
 
