@@ -588,6 +588,8 @@ class Recipe:
             yield "model.tie", '"all" needs vocab.joint = true; with two vocabularies use "target" or "none"'
         if self.train.checkpoint_activations and isinstance(self.model, Rnn):
             yield "train.checkpoint_activations", "recurrent models cannot compute a layer again"
+        if self.train.compile and isinstance(self.model, Rnn):
+            yield "train.compile", "recurrent models are compiled in many small parts"
         if self.train.shard and not isinstance(self.model, Transformer | DecoderOnly):
             yield "train.shard", f'needs model.family = "transformer" or "decoder", not "{self.model.family}"'
         if self.train.subword_sampling and self.vocab.type in ("char", "word"):

@@ -19,7 +19,7 @@ import pytest
 import torch
 from support.pretend import address, pretend
 from support.toy_corpus import corpus
-from support.toy_runs import RECIPE, steps_saved, weights_hash
+from support.toy_runs import RECIPE, losses, steps_saved, weights_hash
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
@@ -38,6 +38,7 @@ from nmt_cli.store.log import read_log
 from nmt_cli.training import distributed, trainer
 from nmt_cli.training.ahead import WorkAhead
 from nmt_cli.training.loss import TrainingLoss
+from nmt_cli.training.session import train
 from nmt_cli.training.step import Updater
 from nmt_cli.training.validation import Validation
 
@@ -369,9 +370,22 @@ def test_torch_compile_makes_few_graphs_for_many_lengths():
     assert counters["stats"]["unique_graphs"] < 8 and not counters["graph_break"]
 
 
-def test_recurrent_models_refuse_checkpointed_activations():
-    recipe = Recipe(model=Rnn(), train=Train(checkpoint_activations=True))
-    assert [key for key, _ in recipe.problems()] == ["train.checkpoint_activations"]
+def test_a_compiled_training_has_the_losses_of_the_same_training(monkeypatch, toy, tmp_path):
+    """Without dropout, whose numbers differ. The backend "eager" needs no compiler of C++."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    seen = []
+    for compiled in (False, True):
+        settings = {"train.compile": compiled, "train.steps": 6, "train.processes": 1, "model.dropout": 0.0}
+        run = tmp_path / f"compiled-{compiled}"
+        train(load_recipe(toy, {**settings, "train.log_every": 1, "train.out": str(run)}))
+        seen.append([loss for _, loss in losses(run, "train")])
+    assert len(seen[0]) == 6 and seen[1] == pytest.approx(seen[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("key", ["checkpoint_activations", "compile"])
+def test_recurrent_models_refuse_checkpointed_activations_and_compilation(key):
+    recipe = Recipe(model=Rnn(), train=Train(**{key: True}))
+    assert [key for key, _ in recipe.problems()] == [f"train.{key}"]
 
 
 @pytest.mark.parametrize(("pad_to", "most", "width"), [(1, 0, 6), (8, 0, 8), (8, 100, 8), (8, 5, 6), (4, 6, 7)])

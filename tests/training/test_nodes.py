@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,13 +23,20 @@ STEPS = 250
 OPTIONS = sets(
     f"train.steps={STEPS}", "train.valid_every=50", "train.log_every=25", "train.valid_lines=2", "train.patience=0"
 )
-ENVIRONMENT = {"GLOO_SOCKET_IFNAME": INTERFACE, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 PATIENCE = 300  # seconds; every fault must be over by then
 
 
 @pytest.fixture(scope="module")
 def reason() -> str:
     return why_not()
+
+
+def documented_command() -> tuple[dict[str, str], str]:
+    """The environment and the command for each host, as docs/training.md has them."""
+    section = (ROOT / "docs/training.md").read_text(encoding="utf-8").partition("\n## Several hosts\n")[2]
+    block = re.sub(r" +# .*", "", section.split("```\n")[1]).replace("\\\n", " ")
+    *exports, command = block.replace("=eth0", f"={INTERFACE}").splitlines()
+    return dict(line.removeprefix("export ").split("=") for line in exports), command
 
 
 class Cluster:
@@ -41,15 +49,24 @@ class Cluster:
         self.agents: dict[Host, subprocess.Popen[bytes]] = {}
 
     def start(self, *hosts: Host) -> None:
-        """The command of docs/training.md."""
         for host in hosts:
             first = self.hosts[0]
-            command = f"{sys.executable} -m torch.distributed.run --nnodes {self.nodes} --nproc-per-node 1"
-            command += f" --rdzv-backend c10d --rdzv-endpoint {first.address}:29400 --rdzv-id toy"
-            command += f" --rdzv-conf is_host={int(host is first)} --local-addr {host.address} --max-restarts 3"
-            words = [*command.split(), "-m", "nmt_cli", "train", str(self.recipe), *OPTIONS]
+            places = {
+                "torchrun": f"{sys.executable} -m torch.distributed.run",
+                "--nnodes 2": f"--nnodes {self.nodes}",
+                "--nproc-per-node 8": "--nproc-per-node 1",
+                "NAME": "toy",
+                "FIRST": first.address,
+                "is_host=1": f"is_host={int(host is first)}",
+                "ADDRESS": host.address,
+                "RECIPE": str(self.recipe),
+            }
+            variables, command = documented_command()
+            for place, value in places.items():
+                assert place in command
+                command = command.replace(place, value)
             output = self.outputs[self.hosts.index(host)]
-            self.agents[host] = host.start(words, self.folder, output, **ENVIRONMENT)
+            self.agents[host] = host.start([*command.split(), *OPTIONS], self.folder, output, **variables)
 
     def until_checkpoint(self, step: int) -> None:
         until(lambda: self.run.exists() and max(steps_saved(self.run), default=0) >= step, PATIENCE)
