@@ -16,8 +16,12 @@ class NmtError(Exception):
 
 
 def quoted(path: Path | str) -> str:
-    """A path in a command that a hint shows: in quotes if a shell would split or expand it."""
-    return shlex.quote(str(path))
+    """A path in a command that a hint shows: in quotes if a shell would split or expand it.
+
+    "./" comes before a name that a command would read as an option. "-" stays as it is: standard input.
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") and text != "-" else text)
 
 
 def raise_if_denied(path: Path) -> None:

@@ -146,6 +146,18 @@ def test_without_a_test_set_the_table_says_that_it_shows_the_validation_lines(nm
     assert "BLEU of the validation lines, which also chose the weights: there is no test set" in result.text
 
 
+def test_test_lines_that_no_rung_can_translate(nmt_in, prepared, tmp_path):
+    for path in prepared.glob("a.??"):
+        shutil.copy(path, tmp_path)
+    for language, lines in (("en", "\n\n"), ("de", "eins\nzwei\n")):
+        (tmp_path / f"t.{language}").write_text(lines)
+    files = ("--source", "a.en", "--target", "a.de", "--test-source", "t.en", "--test-target", "t.de")
+    assert nmt_in(tmp_path, "prepare", *files, "--vocab-size", 60, "--out", "data").code == 0
+    result = nmt_in(tmp_path, "ladder", "data", "--rungs", "demo-rnn", "--flops", FLOPS, *TINY)
+    assert result.code == 1 and result.out == b"" and "Traceback" not in result.err
+    assert "error: ladder/demo-rnn can translate none of the test lines of data\nhint: check that" in result.err
+
+
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
@@ -365,8 +377,10 @@ def test_table_2_of_the_paper_and_ours(nmt_in, prepared):
         (["--set", "model.ff=8"], "model.ff"),
         (["--seeds", 2, "--set", "train.seed=5"], "--seeds and --set train.seed are both given"),
         (["--choose-rates", "--set", "train.lr=1e-3"], "--choose-rates and --set train.lr are both given"),
-        (["--minutes", 2, "--set", "train.minutes=3"], "--minutes and --set train.minutes are both given"),
-        (["--flops", 1e9, "--set", "train.flops=1e8"], "--flops and --set train.flops are both given"),
+        (["--set", "train.out=x"], "nmt ladder takes train.out from --out, not from --set"),
+        (["--choose-rates", "--set", "train.minutes=4"], "nmt ladder takes train.minutes from --minutes, not from"),
+        (["--minutes", 2, "--set", "train.flops=1e8"], "nmt ladder takes train.flops from --flops, not from --set"),
+        (["--rungs", "demo,sub/demo"], "there is no recipe sub/demo, and no folder of this name"),
         (["--table2", "--rungs", "demo-rnn"], "demo-rnn is no row of --table2"),
     ],
 )
@@ -375,6 +389,14 @@ def test_mistakes_are_refused(tmp_path, monkeypatch, options, message):
     with pytest.raises(NmtError) as refused:
         app(["ladder", "demo", *map(str, options)], standalone_mode=False)
     assert message in refused.value.message and refused.value.hint
+    assert "nmt prepare" not in refused.value.hint
+
+
+def test_data_that_are_not_there_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NmtError, match="there is no recipe data/s") as refused:
+        app(["ladder", "data/s"], standalone_mode=False)
+    assert "nmt prepare --source FILE --target FILE --out data/s makes such a folder" in refused.value.hint
 
 
 def test_a_rung_that_does_not_fit_the_data(tmp_path):

@@ -200,6 +200,7 @@ def test_curves_without_values_are_not_drawn():
         result = planted(Curves("losses", "updates", curves))
         is_drawn = "second curve" in curves
         assert ("second curve" in drawn(result)) == ("second curve" in html_page([result])) == is_drawn
+        assert ("nothing to draw" in drawn(result)) == ("nothing to draw" in html_page([result])) != is_drawn
 
 
 def test_the_models_of_a_lab_are_not_replaced(tmp_path, monkeypatch):

@@ -62,6 +62,8 @@ def translation_scores(models: dict[str, Path], source: Path, ref: Path, languag
     from nmt_cli.scoring.draw import draw_report
     from nmt_cli.scoring.texts import read_texts
     from nmt_cli.scoring.tokenizers import installed_tokenizer
+    from nmt_cli.search.choose import EngineOptions, check_engine_files, uses_ctranslate2
+    from nmt_cli.search.contract import options_of
     from nmt_cli.store.folders import open_model
     from nmt_cli.terminal.console import stages, warn
     from nmt_cli.text.languages import language_of
@@ -69,8 +71,9 @@ def translation_scores(models: dict[str, Path], source: Path, ref: Path, languag
     texts, warnings = read_texts([], [ref], source)
     for warning in warnings:
         warn(warning)
-    for model in models.values():
-        open_model(model)  # report a missing or damaged model before the first one translates
+    for model in models.values():  # report a missing or damaged model before the first one translates
+        folder = open_model(model)
+        check_engine_files(folder, uses_ctranslate2([folder], options_of(folder.recipe), EngineOptions()))
     tokenizer, reason = installed_tokenizer(language or language_of(ref) or "")
     translations = {}
     with stages() as show:

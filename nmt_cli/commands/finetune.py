@@ -66,7 +66,7 @@ def finetune(
     from nmt_cli.commands.compare import translation_scores
     from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
     from nmt_cli.data.report import show_report
-    from nmt_cli.recipe.load import open_recipe, parse_overrides
+    from nmt_cli.recipe.load import load_recipe, open_recipe, parse_overrides, settings_of
     from nmt_cli.recipe.options import with_options
     from nmt_cli.recipe.schema import Corpus
     from nmt_cli.store.folders import ModelFiles, open_model
@@ -90,6 +90,9 @@ def finetune(
     of_data = {key: value for key, value in changes.items() if key.startswith(("data.", "vocab."))}
     of_training = {key: value for key, value in changes.items() if key not in of_data}
     of_training = with_options({"train.minutes": ("--minutes", minutes)}, of_training)
+    of_model = settings_of(load_recipe(ModelFiles(folder).recipe, may_extend=False))
+    kept = {key: value for key, value in of_model.items() if key.startswith(("data.clean.", "vocab.", "model."))}
+    load_recipe(None, {**kept, **of_training})  # report a mistake before any work
 
     # 1. The data.
     with stages() as show:

@@ -119,13 +119,17 @@ def inspect(
         result = rate_curve(recipe, width=min(72, width))
     elif view == "positions":
         from nmt_cli.inspect.draw import show_positions
+        from nmt_cli.store.folders import is_model
 
         recipe = open_recipe(model, parse_overrides(overrides or []))
         if recipe.train.auto and "model.dim" not in recipe.stated:
             raise _not_chosen_yet("the width", model, view)
-        if overrides and recipe.model.learned_positions and Path(model).is_dir():
+        learned = (
+            recipe.model.learned_positions and is_model(Path(model)) and open_recipe(model).model.learned_positions
+        )
+        if overrides and learned:
             raise NmtError("--set has no effect on positions that a run has learned", "leave --set out")
-        result = show_positions(recipe, Path(model), width, ink)
+        result = show_positions(recipe, Path(model) if learned else None, width, ink)
     elif text is None:
         from nmt_cli.inspect.description import description, show_description
 

@@ -73,9 +73,10 @@ def ladder(
 
     # 1. The settings of all runs. Every mistake is found here, before anything is trained.
     changes = parse_overrides(overrides or [])
-    options = {"train.minutes": "--minutes" * bool(minutes), "train.flops": "--flops" * bool(flops)}
-    options |= {"train.seed": "--seeds" * (seeds > 1), "train.lr": "--choose-rates" * choose_rates}
-    check_given_once(options, changes)
+    for key, option in {"train.out": "--out", "train.minutes": "--minutes", "train.flops": "--flops"}.items():
+        if key in changes:  # each run has its own folder and its share of the budget
+            raise NmtError(f"nmt ladder takes {key} from {option}, not from --set", f"leave out --set {key}")
+    check_given_once({"train.seed": "--seeds" * (seeds > 1), "train.lr": "--choose-rates" * choose_rates}, changes)
     minutes = 1.0 if minutes is None and not flops else minutes
     if bool(minutes) == bool(flops):
         raise NmtError("each rung needs one budget, --minutes or --flops", "for example --minutes 10")

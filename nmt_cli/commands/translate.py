@@ -187,8 +187,12 @@ def translate(
 
 def _check_order(model: Path, files: list[Path]) -> None:
     """Refuse a command line that names the text before the folder of the model."""
-    folders = [path for path in files if path.is_dir()]
-    if folders and not model.is_dir():
-        texts = [path for path in (model, *files) if path not in folders]
-        command = " ".join(["nmt translate", *(quoted(path) for path in (folders[0], *texts))])
+    from nmt_cli.store.folders import is_model
+    from nmt_cli.text.lines import STDIN
+
+    is_text = model == STDIN or (model.exists() and not model.is_dir())
+    models = [path for path in files if is_model(path)] if is_text else []
+    if models:
+        texts = [path for path in (model, *files) if path not in models]
+        command = " ".join(["nmt translate", *(quoted(path) for path in (models[0], *texts))])
         raise NmtError(f"{model} is not a model", f"the model comes first: {command}")

@@ -16,13 +16,14 @@ from nmt_cli.data.check import check_corpora
 from nmt_cli.data.prepare import Files, file_paths, prepare
 from nmt_cli.data.report import Report
 from nmt_cli.errors import NmtError
-from nmt_cli.files import check_overwrite, checksums, foreign_names, new_folder, read_record
+from nmt_cli.files import check_overwrite, checksums, foreign_names, new_folder, read_record, write_record
 from nmt_cli.recipe.load import open_recipe, settings_of
 from nmt_cli.recipe.schema import Corpus, Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.lines import is_read_once, name_of, read_lines, write_text
 
 _CHOSEN_FILES = re.compile(r"(train|valid|both)\.(source|target)\.txt")
+_MARK = {"made_by": "nmt finetune"}  # in the meta.json of prepared data
 _HELD_OUT = 500  # pairs of --keep for validation if the model's own are missing; at most a tenth of the pairs
 
 T = TypeVar("T")
@@ -69,9 +70,11 @@ def prepare_fine_tuning(
     in the validation text.
     """
     old = open_recipe(origin)
-    if force and (folder / "meta.json").is_file() and open_recipe(folder).vocab.reuse is None:
-        problem = f"--force would replace {folder}, which was not prepared for fine-tuning"
-        raise NmtError(problem, "give the run another name with --out")
+    new, chosen = (folder.with_name(f"{folder.name}-{name}") for name in ("new", "old"))
+    for path in (folder, *([new] if keep else [])):
+        if force and (path / "meta.json").is_file() and not _is_for_fine_tuning(path):
+            problem = f"--force would replace {path}, which was not prepared for fine-tuning"
+            raise NmtError(problem, "give the run another name with --out")
     # The text must suit the model: its languages, its normalization, and sentences that are not too long.
     suited = ("data.normalize", "data.clean.", "data.source_lang", "data.target_lang")
     rules = {key: value for key, value in settings_of(old).items() if value != "" and key.startswith(suited)}
@@ -89,9 +92,9 @@ def prepare_fine_tuning(
     old_valid = validation_texts(old.prepared_folder) if "data.prepared" in old.stated else None
     if keep is None:
         report = prepare_new(out=folder)
+        _mark(folder)
         return FineTuningData(folder, report, 0, validation_texts(folder), old_valid)
 
-    new, chosen = (folder.with_name(f"{folder.name}-{name}") for name in ("new", "old"))
     texts = (text.source, text.target, text.tsv, text.valid_source, text.valid_target, text.valid_tsv)
     for path in chain.from_iterable(map(file_paths, texts)):
         if is_read_once(path):
@@ -99,6 +102,7 @@ def prepare_fine_tuning(
             raise NmtError(problem, "save the text in a file")
     check_overwrite(chosen, True, foreign_names(chosen, _CHOSEN_FILES, record=None))
     prepare_new(out=new)
+    _mark(new)
     new_pairs = read_record(new / "meta.json", "the prepared data's")["report"]["splits"]["train"]["sentences"]
     new_valid = validation_texts(new)
     kept, held_out = _choose(keep, old, new_pairs * share / (1 - share), 0 if old_valid else _HELD_OUT, show)
@@ -109,7 +113,8 @@ def prepare_fine_tuning(
         _write(temporary, "both", (pair for pair in chain.from_iterable(turns) if pair))
         if (folder / "meta.json").is_file() and chosen.is_dir() and checksums(temporary) != checksums(chosen):
             check_overwrite(folder, force, [], note=" with other content or settings")
-    (source, target), (valid_source, valid_target) = (_texts(chosen, split) for split in ("train", "both"))
+    source, target = _texts(chosen, "train")
+    valid_source, valid_target = _texts(chosen, "both") if new_valid or old_valid or held_out else (None, None)
     report = prepare_data(
         source=source,
         target=target,
@@ -117,11 +122,25 @@ def prepare_fine_tuning(
         valid_target=valid_target,
         add_to=new,
         out=folder,
-        set={key: value for key, value in (set or {}).items() if key != "data.valid"},  # `both` has these lines
+        # `both` has the lines of data.valid, and the files of this function are in no data.folder.
+        set={key: value for key, value in (set or {}).items() if key not in ("data.valid", "data.folder")},
     )
+    _mark(folder)
     return FineTuningData(
         folder, report, len(kept), new_valid, _texts(chosen, "valid") if old_valid or held_out else None
     )
+
+
+def _mark(folder: Path) -> None:
+    """Note in prepared data that they are for fine-tuning, so that --force may replace them."""
+    about = read_record(folder / "meta.json", "the prepared data's")
+    files = about.pop("files", {})
+    write_record(folder / "meta.json", {**about, **_MARK}, files)
+
+
+def _is_for_fine_tuning(folder: Path) -> bool:
+    about = read_record(folder / "meta.json", "the prepared data's", verify=False)
+    return about.get("made_by") == _MARK["made_by"]
 
 
 def validation_texts(folder: Path) -> Texts | None:

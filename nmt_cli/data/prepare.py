@@ -41,7 +41,7 @@ from nmt_cli.parallel import cores, ordered_map
 from nmt_cli.recipe.automatic import vocab_size
 from nmt_cli.recipe.help import corpus_note
 from nmt_cli.recipe.load import open_recipe, recipe_tables, tables_toml
-from nmt_cli.recipe.options import with_options
+from nmt_cli.recipe.options import is_set, with_options
 from nmt_cli.recipe.schema import Recipe
 from nmt_cli.terminal.console import ShowProgress
 from nmt_cli.text.languages import language_of
@@ -111,7 +111,7 @@ def prepare(
         try:
             str(path.absolute()).encode()  # Python turns the bytes of another encoding into lone surrogates
         except UnicodeEncodeError:
-            raise NmtError(f"the name {path} is not UTF-8", "rename the file or the folder") from None
+            raise NmtError(f"the name {path.absolute()} is not UTF-8", "rename the file or the folder") from None
     missing = [path for path in paths if path != STDIN and not path.exists()]
     if missing and data.folder and (note := corpus_note(recipe.name)):  # files of the user are in no data.folder
         raise NmtError(f"there is no file {missing[0]}", note)
@@ -173,7 +173,7 @@ def prepare_recipe(
     if recipe is None and not corpora["train"]:
         hint = "name a recipe, or files: nmt prepare --source a.en --target a.de --out DIR"
         raise NmtError("neither a recipe nor training files are named", hint)
-    if corpora["train"] and out is None and "data.prepared" not in (set or {}):
+    if corpora["train"] and out is None and not is_set(set or {}, "data.prepared"):
         hint = "for example --out data/en-de"
         raise NmtError("--out must name the folder of the prepared data of these files", hint)
     if add_to is not None and not corpora["train"]:

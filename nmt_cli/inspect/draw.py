@@ -127,13 +127,13 @@ def html_page(attention: Attention) -> str:
     return template.replace("__DATA__", data)
 
 
-def show_positions(recipe: Recipe, path: Path, width: int, ink: Ink) -> RenderableType:
-    """The position encoding by its formula, or as the model in the folder `path` has learned it, and the products of
+def show_positions(recipe: Recipe, trained: Path | None, width: int, ink: Ink) -> RenderableType:
+    """The position encoding by its formula, or as the model in the folder `trained` has learned it, and the products of
     all pairs of positions: for sinusoids, a product depends only on the distance between the two positions."""
-    if recipe.model.learned_positions and not path.is_dir():
+    if recipe.model.learned_positions and trained is None:
         problem = "this recipe learns its positions in training, so only a trained model has them"
-        raise NmtError(problem, "name a run: nmt inspect RUN --show positions")
-    model = load_model(path).model if recipe.model.learned_positions else build_model(recipe.model, EOS + 1, EOS + 1)
+        raise NmtError(problem, "name a run that has learned them: nmt inspect RUN --show positions")
+    model = load_model(trained).model if trained else build_model(recipe.model, EOS + 1, EOS + 1)
     with torch.inference_mode():
         table = model.positions(min(40, recipe.model.max_positions))  # (positions,D); 40 fit on one screen
     if table is None:

@@ -34,7 +34,7 @@ def prefers_onednn() -> bool:
 
 
 def uses_onednn(x: Tensor) -> bool:
-    """Whether oneDNN multiplies x (...,I). It fails if I = 0."""
+    """Whether oneDNN multiplies x (...,I). oneDNN fails if I = 0."""
     chosen = on_cpu(x) and prefers_onednn() and torch.backends.mkldnn.enabled
     if not chosen or torch.is_autocast_enabled(x.device.type):
         return False
@@ -42,7 +42,7 @@ def uses_onednn(x: Tensor) -> bool:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a (N,K) times b (K,M) -> (N,M). Autograd does not record it."""
+    """a (N,K) times b (K,M) -> (N,M), for tensors that need no gradient."""
     return _product(a, b) if uses_onednn(a) else a @ b
 
 
@@ -57,16 +57,21 @@ def add_weight_gradient(total: Tensor, grad: Tensor, x: Tensor) -> None:
 
 
 def step_of(rows: int) -> int:
-    """A number of rows should be a multiple of this: an eighth or less of the rows, and a power of two.
+    """The largest power of two that is at most an eighth of the rows; 1 for fewer than 16 rows.
 
-    oneDNN compiles code for each shape, which takes milliseconds and keeps a megabyte. So there must be few shapes.
+    oneDNN compiles code for each shape, which takes milliseconds and up to a megabyte. So there must be few shapes: the
+    number of rows is made a multiple of this step.
     """
     return 1 << max(0, rows.bit_length() - 4)
 
 
+def padded(x: Tensor) -> Tensor:
+    """x (...,N,K), with rows of zeros at the end if oneDNN multiplies it."""
+    return _padded(x) if uses_onednn(x) else x
+
+
 def _padded(x: Tensor) -> Tensor:
-    """x (N,K) with rows of zeros at the end."""
-    extra = -len(x) % step_of(len(x))
+    extra = -x.size(-2) % step_of(x.size(-2))
     return F.pad(x, (0, 0, 0, extra)) if extra else x
 
 
@@ -102,7 +107,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (...,I) times the transpose of weight (O,I), plus bias (O,) -> (...,O)"""
+    """x (...,I) times the transpose of weight (O,I), plus bias (O,) -> (...,O). The rows of x must not overlap."""
     if not uses_onednn(x):
         return F.linear(x, weight, bias)
     if x.dim() == 2:
@@ -116,11 +121,12 @@ class Linear(nn.Linear):
 
 
 @cache
-def matrix_rate(device: torch.device, threads: int) -> float:
+def matrix_rate(device: torch.device, threads: int, tf32: bool) -> float:
     """Operations per second in products of fp32 matrices. The fastest of a hundred products counts, because other
     programs may use the processor.
 
-    `threads` is the number of threads that torch uses now. Each number is measured once in a process.
+    `threads` is the number of threads that torch uses now, and `tf32` whether it may use TF32. Each combination is
+    measured once in a process.
     """
     size, best = 512 if device.type == "cpu" else 4096, float("inf")
     x = torch.ones(size, size, device=device)

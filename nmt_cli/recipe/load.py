@@ -70,10 +70,11 @@ def find_recipe(name: str) -> Path:
     hint = f"did you mean the shipped recipe {near[0]}?" if near else "nmt recipes lists the shipped recipes"
     if path.is_dir():
         raise NmtError(f"{name} is a folder without a recipe.toml", hint)
-    if "/" in name and path.suffix != ".toml":  # such as data/NAME, which nmt prepare has not written yet
+    if "/" not in name or path.suffix == ".toml":
+        raise NmtError(f"there is no recipe {name}", hint)
+    if path.parent.name == "data" and not path.suffix:  # such as data/NAME, which nmt prepare has not written yet
         hint = f"nmt prepare --source FILE --target FILE --out {quoted(name)} makes such a folder; {hint}"
-        raise NmtError(f"there is no recipe {name}, and no folder of this name", hint)
-    raise NmtError(f"there is no recipe {name}", hint)
+    raise NmtError(f"there is no recipe {name}, and no folder of this name", hint)
 
 
 def open_recipe(recipe: Recipe | str | Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:

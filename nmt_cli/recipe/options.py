@@ -25,15 +25,15 @@ def check_given_once(options: Mapping[str, str], overrides: Mapping[str, Any] | 
     `options` has the names of the options: {"train.out": "--out"}. An empty name: the option is not given.
     """
     for key, name in options.items():
-        if name and _sets(overrides or {}, key):
+        if name and is_set(overrides or {}, key):
             raise NmtError(f"{name} and --set {key} are both given", "leave one of them out")
 
 
-def _sets(table: Mapping[str, Any], key: str) -> bool:
+def is_set(table: Mapping[str, Any], key: str) -> bool:
     """Whether overrides set this dotted key: {"train.out": ...} or, from Python, {"train": {"out": ...}}."""
     for name, value in table.items():
         if name == key:
             return True
-        if isinstance(value, Mapping) and key.startswith(f"{name}.") and _sets(value, key.removeprefix(f"{name}.")):
+        if isinstance(value, Mapping) and key.startswith(f"{name}.") and is_set(value, key.removeprefix(f"{name}.")):
             return True
     return False

@@ -30,8 +30,9 @@ class EngineOptions:
 def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctranslate2: bool) -> Workers:
     """Load the models into an engine and start its workers. Several models are an ensemble."""
     with ThreadPoolExecutor(1) as thread:  # reads the weights while the libraries of the engine are imported
-        checks = [model.check_ctranslate2 if use_ctranslate2 else model.check_weights for model in models]
-        checked = [thread.submit(check) for check in checks if wanted.verify]
+        advice = "; or use --engine torch"  # commands without --engine have called check_engine_files before
+        verified = models if wanted.verify else []
+        checked = [thread.submit(check_engine_files, model, use_ctranslate2, advice) for model in verified]
         if use_ctranslate2:
             has_cuda = _has_cuda()
         else:
@@ -50,6 +51,14 @@ def start_workers(models: Sequence[ModelFolder], wanted: EngineOptions, use_ctra
         if engine.device.type != "cpu":
             count = 1
     return Workers(engine, count, processes=not use_ctranslate2)
+
+
+def check_engine_files(model: ModelFolder, use_ctranslate2: bool, advice: str = "") -> None:
+    """Compare the checksums of the files that the engine reads. `advice` ends the hint for a damaged export."""
+    if use_ctranslate2:
+        model.check_ctranslate2(advice)
+    else:
+        model.check_weights()
 
 
 def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wanted: EngineOptions) -> bool:
@@ -81,7 +90,7 @@ def uses_ctranslate2(models: Sequence[ModelFolder], search: SearchOptions, wante
         obstacle, hint = "CTranslate2 is not installed", "pip install ctranslate2"
     elif wanted.device == "cuda" and not _has_cuda():  # torch may have one, such as a GPU of AMD
         obstacle = "CTranslate2 finds no CUDA device on this machine"
-        hint = hint if needs_type else "use --engine torch or --device cpu"
+        hint = f"use --device cpu, or {hint}"
     else:
         return True
     if wanted.name == "ctranslate2" or needs_type:

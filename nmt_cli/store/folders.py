@@ -126,9 +126,11 @@ class ModelFolder:
         files = {listed: digest for listed, digest in self.about.get("files", {}).items() if listed == name}
         check_files(self.path, files, _damage_hint(self.path))
 
-    def check_ctranslate2(self) -> None:
-        """Compare the checksums of the exported model, and those of the weights and the vocabulary it was made from."""
-        hint = f"nmt export {quoted(self.path)} --to ctranslate2 --force writes it again; or use --engine torch"
+    def check_ctranslate2(self, advice: str = "") -> None:
+        """Compare the checksums of the exported model, and those of the weights and the vocabulary it was made from.
+
+        `advice` ends the hint of an error."""
+        hint = f"nmt export {quoted(self.path)} --to ctranslate2 --force writes it again{advice}"
         about = ModelFiles(self.ctranslate2).about
         if "files" not in self.about and not about.exists():  # both were written by an older version
             return
@@ -173,6 +175,15 @@ def find_model(path: Path) -> ModelFiles:
     if (path / "meta.json").is_file() and (path / "train.source.ids").is_file():
         raise NmtError(f"{path} holds prepared data, not a model", f"train it first: nmt train {quoted(path)}")
     raise NmtError(f"{path} is not a model", "name the folder of a run (runs/NAME), or its model/")
+
+
+def is_model(path: Path) -> bool:
+    """Whether `path` is a run that has a model, or a model folder."""
+    try:
+        find_model(path)
+    except NmtError:
+        return False
+    return True
 
 
 def open_model(path: Path, verify: bool = True) -> ModelFolder:

@@ -65,7 +65,9 @@ class Train(Entry):
     minutes: Annotated[float, "minutes of training so far over all sessions, validation included"]
     budget_used: Annotated[float, "share of the training budget that is used up; 1 ends the training"]
     flops: Annotated[float, "floating-point operations so far: 6 for each weight and token"]
-    memory_mb: Annotated[float, "peak memory so far, in MiB: of all processes on a CPU, of the first GPU otherwise"]
+    memory_mb: Annotated[
+        float, "peak memory of this session so far, in MiB: of all processes on a CPU, of the first GPU otherwise"
+    ]
 
 
 @dataclass(frozen=True)

@@ -19,20 +19,18 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.model.base import Seq2Seq
 from nmt_cli.model.device import on_cpu
-from nmt_cli.model.linear import FEWEST_ROWS, add_weight_gradient, linear, product, step_of
+from nmt_cli.model.linear import add_weight_gradient, linear, padded, product, step_of
 from nmt_cli.recipe.schema import Train
 from nmt_cli.text.vocab import BOS, EOS, PAD
 from nmt_cli.training.reward import reward_loss
 
 CHUNK = 2**22  # logits per chunk: 16 MB of float32, or 524 rows of 8,000 pieces
 
-# Loss, nll, and a third tensor: Terms return the gradient of the loss by the logits, TrainingLoss the number of tokens.
-Losses = tuple[Tensor, Tensor, Tensor]
-# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll, gradient. The gradient may overwrite the logits.
-Terms = Callable[[Tensor, Tensor], Losses]
+# logits (P,n,V) of P passes over n tokens, targets (n,) -> loss, nll. The gradient of the loss overwrites the logits.
+Terms = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> Losses:
+def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """(1 - eps) * nll + eps * mean over the whole vocabulary of -log p; one pass, P = 1.
 
     The gradient is softmax(logits) - (1 - eps) * onehot - eps / V. Separate operations on rows in the cache are faster
@@ -48,7 +46,7 @@ def smoothed_terms(logits: Tensor, targets: Tensor, eps: float) -> Losses:
     loss = (1 - eps) * nll + eps * (log_norm - sum_of_all / pieces)
     logits.mul_(norm.reciprocal()).sub_(eps / pieces)
     logits.scatter_add_(-1, index, norm.new_full((), eps - 1).expand(index.shape))
-    return loss, nll, logits
+    return loss, nll
 
 
 def consistency_weights(kind: str, weight: float) -> tuple[list[float], float, float]:
@@ -56,7 +54,7 @@ def consistency_weights(kind: str, weight: float) -> tuple[list[float], float, f
     return ([1.0, 0.0], weight, 0.0) if kind == "simcut" else ([0.5, 0.5], weight / 4, weight / 4)
 
 
-def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float) -> Losses:
+def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, weight: float) -> tuple[Tensor, Tensor]:
     """Two noisy passes over the same tokens (P = 2), pulled towards each other. The gradient flows through both.
 
     simcut (Gao et al. 2022): CE(a) + weight * KL(a || b). Some input tokens of pass b are zeroed.
@@ -78,17 +76,7 @@ def consistency_terms(logits: Tensor, targets: Tensor, eps: float, kind: str, we
     torch.addcmul(part_a.mul_(forward), a, ce[0] + backward - forward * kl_ab, out=logits[0]).sub_(b, alpha=backward)
     torch.addcmul(part_b.mul_(backward), b, ce[1] + forward - backward * kl_ba, out=logits[1]).sub_(a, alpha=forward)
     logits.sub_(shares * (eps / pieces)).scatter_add_(-1, index, (shares * (eps - 1)).expand(index.shape))
-    return loss, nll, logits
-
-
-def chunk_sizes(rows: int, most: int) -> list[int]:
-    """The sizes of chunks that oneDNN multiplies fast (model/linear.py), and at the end one with the few other rows."""
-    sizes = []
-    while rows:
-        size = min(rows, most)
-        sizes.append(size - size % step_of(size) if size >= FEWEST_ROWS else size)
-        rows -= sizes[-1]
-    return sizes
+    return loss, nll
 
 
 class _Chunked(torch.autograd.Function):
@@ -107,20 +95,22 @@ class _Chunked(torch.autograd.Function):
         grad_features = torch.zeros_like(features) if train else None
         grad_weight = weight.new_zeros(weight.shape[::-1]).t() if train else None
         rows = (targets != PAD).nonzero().squeeze(1)
-        size = CHUNK if device == "cpu" else 16 * CHUNK  # a GPU needs larger chunks to be busy
+        size = max(1, (CHUNK if device == "cpu" else 16 * CHUNK) // len(weight))  # a GPU needs larger chunks to be busy
+        size -= size % step_of(size)
         with torch.autocast(device, enabled=False):
             low_weight, weight = weight.to(low), weight.to(grad_dtype)
-            for chunk in rows.split(chunk_sizes(len(rows), max(1, size // len(weight)))):
-                x = features.index_select(1, chunk).to(low)
+            for chunk in rows.split(size):
+                # The logits of rows of zeros are zero, and so is their gradient, which `terms` does not see.
+                x = padded(features.index_select(1, chunk).to(low))
                 logits = linear(x, low_weight)
                 if low.itemsize < 4:
                     logits = logits.float()
-                chunk_loss, chunk_nll, grad = terms(logits, targets[chunk])
+                chunk_loss, chunk_nll = terms(logits[:, : len(chunk)], targets[chunk])
                 loss, nll = loss + chunk_loss, nll + chunk_nll
                 if grad_features is None or grad_weight is None:
                     continue
-                grad, x = grad.to(grad_dtype).flatten(0, 1), x.flatten(0, 1).to(grad_dtype)
-                grad_x = product(grad, weight).unflatten(0, (len(features), -1))
+                grad, x = logits.to(grad_dtype).flatten(0, 1), x.flatten(0, 1).to(grad_dtype)
+                grad_x = product(grad, weight).unflatten(0, (len(features), -1))[:, : len(chunk)]
                 grad_features.index_copy_(1, chunk, grad_x.to(features.dtype))
                 add_weight_gradient(grad_weight, grad, x)
         ctx.save_for_backward(grad_features, grad_weight)
@@ -197,7 +187,7 @@ class TrainingLoss(nn.Module):
         self.reward_loss = torch.compiler.disable(reward_loss) if config.compile else reward_loss
         model.recompute = config.checkpoint_activations
 
-    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Losses:
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """src (B,S), tgt_in and tgt_out (B,T) -> sums of loss and nll, and the number of tokens in tgt_out."""
         config, count = self.config, (tgt_out != PAD).sum()
         if not self.training or config.consistency == "none":

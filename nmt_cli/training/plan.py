@@ -5,6 +5,7 @@ recipe/automatic.py has the rules. This module gathers the facts for them, and t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,10 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
     corpus = _Corpus.load(recipe)
     allow_tf32(recipe.train)
     if not recipe.train.auto:
-        speed = processes * _speed(recipe.model, recipe.train, corpus, device) if recipe.train.minutes else 0.0
+        speed = 0.0
+        if recipe.train.minutes:
+            with suppress(_TooLarge):  # with train.shard, the model may still fit
+                speed = processes * _speed(recipe.model, recipe.train, corpus, device)
         updates, lines = _forecast(recipe, corpus, _candidate(recipe.model, recipe.train, corpus, speed))
         return Plan(recipe, lines, updates)
     facts = _facts(recipe, corpus, device, start_from)
@@ -137,7 +141,8 @@ def make_plan(recipe: Recipe, device: torch.device, processes: int = 1, start_fr
 
 def forecast_of_rest(recipe: Recipe) -> list[str]:
     """A sentence about what the limits still allow a run that continues. The limit that is reached first counts."""
-    done = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, TrainEntry)]
+    saved = RunFolder(recipe.run_folder).saved_checkpoints()[-1].step  # a killed session has logged further steps
+    done = [entry for entry in read_log(recipe.run_folder) if isinstance(entry, TrainEntry) and entry.step <= saved]
     if not done:
         return []
     last, train = done[-1], recipe.train
@@ -229,7 +234,7 @@ def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device)
 
     On a CPU, a batch has 2048 tokens, and the precision is fp32: one thread computes half of a batch, and the others
     are expected to be nearly as fast. On an accelerator, a batch has train.batch_tokens, and the precision is the one
-    that training will probably choose. allow_tf32 comes before this.
+    that training will probably choose. Call allow_tf32 before this.
     """
     source, target = (
         max(1, round(tokens / corpus.pairs) - 1) for tokens in (corpus.source_tokens, corpus.target_tokens)
@@ -253,7 +258,7 @@ def _speed(model: Model, settings: Train, corpus: _Corpus, device: torch.device)
     finally:
         torch.set_num_threads(threads)
     raise _TooLarge(
-        f"memory runs out when a model of width {model.dim} is trained, even with one sentence at a time",
+        f"there is not enough memory to train a model of width {model.dim}",
         "use a smaller model, or a device with more memory",
     )
 

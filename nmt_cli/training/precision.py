@@ -7,15 +7,15 @@ products are converted. So the child times passes of the model itself.
 
 from __future__ import annotations
 
-import json
+import math
+import pickle
 import subprocess
 import sys
 
 import torch
 
 from nmt_cli.errors import NmtError
-from nmt_cli.model.device import free_cache, keep_freed_memory
-from nmt_cli.recipe.load import load_recipe, settings_of
+from nmt_cli.model.device import free_cache, keep_freed_memory, out_of_memory
 from nmt_cli.recipe.schema import Recipe, Train
 from nmt_cli.training.trial import Trial
 
@@ -31,14 +31,15 @@ def allow_tf32(settings: Train) -> None:
 def choose_precision(recipe: Recipe, wanted: str, sizes: tuple[int, int], device: torch.device) -> tuple[str, str]:
     """The precision, and the reason for it. `sizes` are those of the vocabularies.
 
-    A precision that the recipe names must pass the trial too, because training would otherwise crash hours later.
+    A precision that the recipe names must pass a trial too, because training would otherwise crash hours later. This
+    trial is short, because nothing is compared.
     """
     if wanted == "fp32":
         return "fp32", "as the recipe says"
     precision = _claimed_precision(device) if wanted == "auto" else wanted
     if precision is None:
         return "fp32", "this processor has no faster precision"
-    outcome = _trial(recipe, sizes, device, precision)
+    outcome = _trial(recipe, sizes, device, precision, compares=wanted == "auto")
     if isinstance(outcome, str):
         if wanted == "auto":
             return "fp32", f"{precision} failed a trial: {outcome}"
@@ -47,16 +48,18 @@ def choose_precision(recipe: Recipe, wanted: str, sizes: tuple[int, int], device
             "set train.precision to auto or fp32; to continue a run that began with another precision, "
             "use --from RUN --out NEW",
         )
-    speed = f"{outcome:.2f}x the speed of fp32 in a trial"
     if wanted != "auto":
-        return wanted, f"as the recipe says; {speed}"
+        return wanted, "as the recipe says"
+    if math.isnan(outcome):
+        return precision, "memory ran out in the trial, which needs the whole model on one device"
+    speed = f"{outcome:.2f}x the speed of fp32 in a trial"
     if outcome < 1.15:  # a speedup below 15 % is not worth the lost digits
         return "fp32", f"{precision} ran at {speed}"
     return precision, speed
 
 
 def likely_precision(wanted: str, device: torch.device) -> str:
-    """The precision that choose_precision returns if the trial of an accelerator goes well.
+    """The precision that choose_precision will probably return.
 
     On a CPU it is fp32: a CPU that claims another precision may crash, or be slower with it.
     """
@@ -77,10 +80,12 @@ def _claimed_precision(device: torch.device) -> str | None:
     return None
 
 
-def _trial(recipe: Recipe, sizes: tuple[int, int], device: torch.device, precision: str) -> float | str:
-    """The speed relative to fp32, or the reason for a failure."""
+def _trial(
+    recipe: Recipe, sizes: tuple[int, int], device: torch.device, precision: str, compares: bool = True
+) -> float | str:
+    """The speed relative to fp32, or the reason for a failure. NaN: the precision may work, but was not compared."""
     command = [sys.executable, "-m", "nmt_cli.training.precision"]
-    request = json.dumps([settings_of(recipe), sizes, device.type, precision]).encode()
+    request = pickle.dumps((recipe.model, recipe.train, sizes, device.type, precision, compares))
     free_cache()  # the memory that this process has kept since it timed models, for the child
     try:
         done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
@@ -98,15 +103,23 @@ def _trial(recipe: Recipe, sizes: tuple[int, int], device: torch.device, precisi
 
 def _compare() -> float:
     """The work of the child process."""
-    settings, sizes, device, precision = json.load(sys.stdin)
-    recipe = load_recipe(None, settings)
+    model, settings, sizes, device, precision, compares = pickle.load(sys.stdin.buffer)  # from _trial
     keep_freed_memory()  # as training does
-    allow_tf32(recipe.train)
+    allow_tf32(settings)
     torch.set_num_threads(1)  # several threads would show how busy the machine is just now
-    trial = Trial(recipe.model, recipe.train, sizes, (_LENGTH, _LENGTH), torch.device(device))
-    seconds = trial.passes()
-    trial.model.zero_grad()
-    ratio = seconds / trial.passes(precision)
+    ratio = math.nan
+    try:
+        trial = Trial(model, settings, sizes, (_LENGTH, _LENGTH), torch.device(device))
+        if compares:
+            seconds = trial.passes()
+            trial.model.zero_grad()
+            ratio = seconds / trial.passes(precision)
+        else:
+            trial.passes(precision, rounds=1)
+    except RuntimeError as error:
+        if device == "cpu" or not out_of_memory(error):
+            raise
+        return math.nan  # with train.shard, the model may still fit
     if not all(bool(each.grad.isfinite().all()) for each in trial.model.parameters() if each.grad is not None):
         raise SystemExit("the result was not finite")
     return ratio

@@ -24,7 +24,6 @@ from nmt_cli.recipe.schema import Train
 from nmt_cli.store.checkpoint import State
 from nmt_cli.text.vocab import UNK
 from nmt_cli.training import distributed
-from nmt_cli.training.loss import Losses
 from nmt_cli.training.optimizer import ALONE, make_optimizers
 from nmt_cli.training.shard import is_sharded, local, whole
 
@@ -65,7 +64,7 @@ class Updater:
     def __init__(
         self,
         model: Seq2Seq,
-        loss: Callable[..., Losses],
+        loss: Callable[..., tuple[Tensor, Tensor, Tensor]],
         settings: Train,
         compute: Compute,
         state: State,

@@ -1,7 +1,7 @@
 """The training loop of `nmt train`. Read `Trainer.fit`, then `Trainer.update`; session.py creates the Trainer.
 
-Everything random in update n depends on the seed, n and the process alone, so a killed run continues exactly: a
-checkpoint holds weights, the optimizers' moments, and the numbers of State.
+Everything random in update n depends on the seed, n, the process and the micro-batch alone, so a killed run continues
+exactly: a checkpoint holds weights, the optimizers' moments, and the numbers of State.
 """
 
 from __future__ import annotations
@@ -559,7 +559,7 @@ class Trainer:
             threads=torch.get_num_threads(),
             seed=settings.seed,
             steps=settings.steps,
-            rate=matrix_rate(self.compute.device, torch.get_num_threads()) * self.world.size,
+            rate=matrix_rate(self.compute.device, torch.get_num_threads(), self.settings.tf32) * self.world.size,
             best_bleu=state.best_value if by_bleu else None,
         )
 

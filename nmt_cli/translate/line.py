@@ -63,12 +63,12 @@ Segment = tuple[list[Output], frozenset[str]]  # the n best of a part of a line,
 class _Part:
     """A part of a line, line[start:stop]. Tags and text are normalized."""
 
-    tags: str  # the symbols at the beginning of the line. The model reads them before the text, and does not write them
+    tags: str  # the symbols at the beginning of the line. The model reads them before the text
     text: str  # without the tags
     ids: tuple[int, ...]  # of the tags and the text
     start: int
     stop: int
-    words: tuple[int, ...] | None  # the number of each word in the line; None: a word was cut, so nothing is aligned
+    words: tuple[int, ...] | None = None  # the number of each word in the line; None: nothing is aligned
     recased: Recased | None = None  # the case to put back
     respelled: tuple[Correction, ...] = ()  # the corrected words of the text
 
@@ -121,9 +121,10 @@ class LineTranslator:
 
     def line(self, row: Row) -> Program[Translation]:
         """A whole line, sentence by sentence."""
-        if is_blank(normalize(row.text, self.vocab.normalization)):
+        generate = self.settings.search.generate
+        if is_blank(normalize(row.text, self.vocab.normalization)) or not (generate or self.has_text(row.text)):
             return Translation(row.number, row.text)
-        if self.settings.search.generate:
+        if generate:
             return (yield from self._continued(row))
         given = "" if is_blank(row.given) else normalize(row.given, self.vocab.normalization)
         prefix = tuple(self.vocab.target.encode(given))
@@ -166,13 +167,19 @@ class LineTranslator:
         flags = () if hypotheses[0].finished else ("unfinished",)
         return Translation(row.number, row.text, tuple(outputs), flags)
 
+    def tags_of(self, line: str) -> str:
+        """The tags at the beginning of a line, such as <2de>, and the spaces around them."""
+        match = self.tags.match(line)
+        return match[0] if match else ""
+
+    def has_text(self, line: str) -> bool:
+        """Whether a line has more than tags."""
+        return not is_blank(normalize(line[len(self.tags_of(line)) :], self.vocab.normalization))
+
     def _parts(self, row: Row) -> list[_Part]:
         """The parts of a line that are translated one by one. Tags at the beginning of a line go with every part."""
-        match = self.tags.match(row.text)
-        form = self.vocab.normalization
-        tags, begin = "", 0
-        if match and not is_blank(row.text[match.end() :]):
-            tags, begin = normalize(match[0], form) + " " * match[0][-1].isspace(), match.end()
+        typed, form = self.tags_of(row.text), self.vocab.normalization
+        tags, begin = normalize(typed, form) + " " * typed[-1:].isspace(), len(typed)
 
         def count(text: str) -> int:
             return self._count(tags + normalize(text, form))
@@ -181,8 +188,7 @@ class LineTranslator:
         by_sentence = self.settings.split and len(split_sentences(row.given, self.vocab.target_lang)) < 2
         limit, language = self.settings.longest_source, self.vocab.source_lang
         texts = split_line(row.text[begin:], language, limit, count, self._required, by_sentence)
-        parts, number_of_tags = [], self._count_words(self._encode(tags))
-        words = number_of_tags  # of the line, up to here
+        parts = []
         for text in texts:
             start, begin = begin, begin + len(text)
             if is_blank(text):
@@ -190,14 +196,28 @@ class LineTranslator:
             clean = normalize(text, form)
             ids = self._encode(tags + clean)
             start += len(text) - len(text.lstrip())
-            more = self._count_words(ids) - number_of_tags if self.settings.align else 0
-            numbers = (*range(number_of_tags), *range(words, words + more))
-            parts.append(_Part(tags, clean, ids, start, start + len(text.strip()), numbers))
-            words += more
-        if len(parts) == 1 or not self.settings.align:
+            parts.append(_Part(tags, clean, ids, start, start + len(text.strip())))
+        if not self.settings.align:
             return parts
-        no_word_was_cut = words == self._count_words(self._encode(normalize(row.text, form)))
-        return parts if no_word_was_cut else [replace(part, words=None) for part in parts]
+        numbers = self.word_numbers(row.text, [part.ids for part in parts])
+        return [replace(part, words=words) for part, words in zip(parts, numbers, strict=True)]
+
+    def word_numbers(self, line: str, parts: Sequence[Sequence[int]]) -> Sequence[tuple[int, ...] | None]:
+        """For each part of a line, the number in the line of each word of its source. None if a word was cut.
+
+        Every part begins with the tags, but the line has them only once. A word that touches the last tag, as in
+        <2de>The, is a word of the part.
+        """
+        pieces_of_tags = self._count(normalize(self.tags_of(line), self.vocab.normalization))
+        numbers: list[tuple[int, ...]] = []
+        seen = 0  # words of the line, up to here
+        for source in parts:
+            words = self._source_words(source)
+            tags = sum(word.stop <= pieces_of_tags for word in words) if numbers else 0
+            numbers.append((*range(tags), *range(seen, seen + len(words) - tags)))
+            seen += len(words) - tags
+        in_line = len(self._source_words(self._encode(normalize(line, self.vocab.normalization))))
+        return numbers if len(parts) == 1 or seen == in_line else [None] * len(parts)
 
     def _joined(
         self, line: str, parts: list[_Part], found: list[list[Output]]
@@ -245,8 +265,8 @@ class LineTranslator:
     def _count(self, text: str) -> int:
         return len(self.vocab.source.encode(text))
 
-    def _count_words(self, source: tuple[int, ...]) -> int:
-        return len(words_of(self.vocab.source.id_to_piece(list(source))))
+    def _source_words(self, source: Sequence[int]) -> list[Word]:
+        return words_of(self.vocab.source.id_to_piece(list(source)))
 
     def _terms(self, text: str) -> list[Term]:
         """Terms of the glossary, except terms inside a placeholder or an address, because these must not change."""
@@ -464,7 +484,7 @@ class LineTranslator:
         links: list[tuple[int, int]] = []
         sources_before = targets_before = 0
         for source, target, attention in parts:
-            sources = words_of(self.vocab.source.id_to_piece(list(source)))
+            sources = self._source_words(source)
             targets = words_of(self.vocab.target.id_to_piece(list(target)))
             if source and target:
                 weights = over_words(attention[: len(target), : len(source)], targets, sources)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import chain
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from nmt_cli.errors import NmtError
 from nmt_cli.search.contract import SearchOptions, options_of
@@ -43,7 +48,7 @@ class TranslateOptions(ScoreOptions, total=False):
     min_length: int  # pieces before the end mark
     no_repeat_ngram: int  # never repeat an n-gram of this many pieces; 0: off
     repetition_penalty: float  # above 1: pieces that were written before become less probable
-    forbid: str | Sequence[str]  # never write the pieces of these texts
+    forbid: str | Iterable[str] | None  # never write the pieces of these texts
     sample: bool  # draw translations instead of searching for the best
     temperature: float  # with sample: below 1 is sharper
     top_k: int  # with sample: draw from the k most probable pieces; 0: all
@@ -89,7 +94,7 @@ def search_options(models: Sequence[ModelFolder], options: TranslateOptions) -> 
     model = models[0]
     names = {field.name for field in fields(SearchOptions)}
     changes = {name: value for name, value in options.items() if name in names and value is not None}
-    changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best", 1)))
+    changes.setdefault("beam", max(model.recipe.translate.beam, options.get("n_best") or 1))
     forbidden = {UNK}  # the piece of unknown characters is never part of a translation
     forbid = options.get("forbid")
     for text in [forbid] if isinstance(forbid, str) else forbid or ():
@@ -134,17 +139,46 @@ def check_quality(models: Sequence[ModelFolder], quality: Quality | None, option
         raise NmtError(f"--at-least needs a confidence, and {reason}", hint)
 
 
+# What a value may be if its hint has this type, and how a message calls it. The numbers of numpy are numbers, too.
+_KINDS: dict[object, tuple[Any, str]] = {
+    bool: ((bool, np.bool_), "True or False"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+    Path: (os.PathLike, "a path"),
+    Mapping: (Mapping, "a dict"),
+    Iterable: (Iterable, "a list"),
+}
+_hints = cache(get_type_hints)
+
+
+def check_types(options: Mapping[str, object], owner: object) -> None:
+    """Refuse values that do not fit the type hints of their owner. A Literal is checked with its choices."""
+    hints = _hints(owner)
+    for name, value in options.items():
+        kinds = [get_origin(kind) or kind for kind in get_args(hints[name]) or (hints[name],)]
+        known = [_KINDS[kind] for kind in kinds if kind in _KINDS]
+        fits = isinstance(value, tuple(types for types, _ in known)) and (bool in kinds or not isinstance(value, bool))
+        if known and not fits:
+            expected = " or ".join(words for _, words in known)
+            problem = f"--{name.replace('_', '-')} must be {expected}, not {value!r:.80}"
+            raise NmtError(problem, "nmt translate --help explains the options")
+
+
 def check_options(options: TranslateOptions, has_prefix: bool) -> None:
     """Refuse wrong values of options, and options that contradict each other, on the command line and in Python."""
+    check_types({name: value for name, value in options.items() if value is not None}, TranslateOptions)
     at_least, below, glossary = options.get("at_least"), options.get("below") or "empty", options.get("glossary")
     if at_least is not None and not 0 <= at_least <= 1:
-        raise NmtError(f"at_least must be from 0 to 1, not {at_least}", "80 % is 0.8")
+        raise NmtError(f"--at-least must be from 0 to 1, not {at_least}", "80 % is 0.8")
     if below not in get_args(Below):
-        raise NmtError(f"below must be empty or copy, not {below}", "copy writes the source of a withheld translation")
+        raise NmtError(
+            f"--below must be empty or copy, not {below}", "copy writes the source of a withheld translation"
+        )
     if below != "empty" and at_least is None:
         raise NmtError("--below has an effect only with --at-least", "add --at-least, such as --at-least 0.8")
     if (options.get("batch_tokens") or 0) < 0:
-        raise NmtError(f"batch_tokens must be 0 or more, not {options['batch_tokens']}", "0: a number that is fast")
+        raise NmtError(f"--batch-tokens must be 0 or more, not {options['batch_tokens']}", "0: a number that is fast")
     if options.get("generate") and (has_prefix or glossary or options.get("align") or at_least is not None):
         named = "a prefix, --glossary, --align or --at-least"
         raise NmtError(f"--generate cannot be combined with {named}", "leave these options out")

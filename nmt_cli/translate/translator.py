@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,9 +29,8 @@ from nmt_cli.search.choose import EngineOptions, start_workers, uses_ctranslate2
 from nmt_cli.search.contract import Hypothesis, joined_score, with_prefixes, without_given, without_prefixes
 from nmt_cli.search.quality import features
 from nmt_cli.search.workers import Workers
-from nmt_cli.store.folders import ModelFiles, ModelFolder, open_model
-from nmt_cli.text.alignment import words_of
-from nmt_cli.text.lines import check_text, normalize, one_line
+from nmt_cli.store.folders import CTRANSLATE2_TYPES, ModelFiles, ModelFolder, open_model
+from nmt_cli.text.lines import check_text, one_line
 from nmt_cli.text.sentences import split_sentences
 from nmt_cli.text.spelling import Words, read_words
 from nmt_cli.text.vocab import Vocab
@@ -42,6 +42,7 @@ from nmt_cli.translate.options import (
     TranslateOptions,
     check_options,
     check_quality,
+    check_types,
     quality_of,
     search_options,
 )
@@ -76,13 +77,21 @@ def load(
     verify: compare the checksums of all files before they are used (docs/reliability.md).
     The engine starts with the first call, because some options of a call need the torch engine.
     """
-    for name, value, choices in (("engine", engine, get_args(EngineName)), ("device", device, get_args(DeviceName))):
+    check_types({"type": type, "workers": workers, "ensemble": ensemble, "verify": verify}, load)
+    for option, value, choices in (
+        ("--engine", engine, get_args(EngineName)),
+        ("--device", device, get_args(DeviceName)),
+        ("--type", type, ("auto", *CTRANSLATE2_TYPES)),
+    ):
         if value not in choices:
-            raise NmtError(f"{name} = {value!r} is not one of {', '.join(choices)}", f"leave {name} out: auto chooses")
+            raise NmtError(f"{option} {value} is not one of {', '.join(choices)}", f"leave {option} out: auto chooses")
     if workers < 0:
-        raise NmtError(f"workers must be 0 or more, not {workers}", "0 means one for each core")
-    others = [ensemble] if isinstance(ensemble, str | Path) else ensemble
-    folders = [open_model(Path(path), verify) for path in (model, *others)]
+        raise NmtError(f"--workers must be 0 or more, not {workers}", "0 means one for each core")
+    paths = [model, *([ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble)]
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise NmtError(f"{path!r:.80} is not the path of a model", "name the folder of a run or of a model")
+    folders = [open_model(Path(path), verify) for path in paths]
     return Translator(folders, EngineOptions(engine, type, device, workers, verify))
 
 
@@ -208,12 +217,12 @@ def _rows(lines: str | Iterable[str], given: str | Iterable[str], kind: str) -> 
 
     `given` has the prefixes or the translations, as `kind` says.
     """
-    texts = [lines] if isinstance(lines, str) else lines
+    texts, others = _texts(lines, "line"), _texts(given, kind)
     pairs: Iterable[tuple[object, object]]
     if given is _NO_PREFIXES:
-        pairs = zip(texts, given, strict=False)
+        pairs = zip(texts, others, strict=False)
     else:
-        pairs = zip_longest(texts, [given] if isinstance(given, str) else given, fillvalue=_END)
+        pairs = zip_longest(texts, others, fillvalue=_END)
 
     def rows() -> Iterator[Row]:
         for number, (text, other) in enumerate(pairs, 1):
@@ -222,6 +231,13 @@ def _rows(lines: str | Iterable[str], given: str | Iterable[str], kind: str) -> 
             yield Row(number, check_text(text, f"line {number}"), check_text(other, f"the {kind} of line {number}"))
 
     return [list(rows())] if isinstance(lines, str | list) else ([row] for row in rows())
+
+
+def _texts(value: str | Iterable[str], name: str) -> Iterator[str]:
+    try:
+        return iter([value] if isinstance(value, str) else value)
+    except TypeError:
+        raise NmtError(f"the {name} must be a text or a list, not {value!r:.80}", "texts are Python strings") from None
 
 
 def _like(lines: str | Iterable[str], translations: Iterator[Translation]) -> Any:
@@ -283,7 +299,8 @@ class WindowTranslator:
                 logprobs = found[0].token_logprobs if len(parts) == 1 else ()  # every part has an end mark
                 score = joined_score([(h.score, h.logprob, len(h.ids) + 1) for h in found], search)
                 figures = (score, logprob, length, tuple(self.vocab.target.id_to_piece(ids)), logprobs)
-                if any(self._is_omission(len(sources[n]), scored[n]) for n in numbers):
+                lacks_text = any(self._is_omission(len(sources[n]), scored[n]) for n in numbers)
+                if lacks_text and self.lines.has_text(row.text):
                     flags.append("omission")
             else:
                 flags.append("unscored")
@@ -297,41 +314,29 @@ class WindowTranslator:
     def _sentence_pairs(self, row: Row) -> list[tuple[str, str]]:
         """Source and target, sentence by sentence if both have as many sentences. Tags go with every source."""
         if self.settings.split:
-            tags = self._tags(row)
+            tags = self.lines.tags_of(row.text)
             sources = split_sentences(row.text[len(tags) :], self.vocab.source_lang)
             targets = split_sentences(row.given, self.vocab.target_lang)
             if len(sources) == len(targets) > 1:
                 return [(tags + source, target) for source, target in zip(sources, targets, strict=True)]
         return [(row.text, row.given)]
 
-    def _tags(self, row: Row) -> str:
-        """The symbols at the beginning of a line, such as <2de>."""
-        match = self.lines.tags.match(row.text)
-        return match[0] if match else ""
-
     def _alignment(
         self, row: Row, parts: Sequence[tuple[Sequence[int], Sequence[int], np.ndarray]]
     ) -> list[tuple[int, int]]:
-        """The alignment of a scored line. Tags are words of every source, but the line has them only once."""
-        encode, form = self.vocab.source.encode, self.vocab.normalization
-        tags, line = (self._count_words(encode(normalize(text, form))) for text in (self._tags(row), row.text))
+        """The alignment of a scored line. It is empty if a sentence begins inside of a word."""
         words: list[int] = []  # the number in the line of each source word
-        next_word = tags
-        for source, _, _ in parts:
-            count = self._count_words(source) - tags
-            words += [*range(tags), *range(next_word, next_word + count)]
-            next_word += count
-        if next_word != line:  # a sentence begins inside of a word
-            return []
+        for numbers in self.lines.word_numbers(row.text, [source for source, _, _ in parts]):
+            if numbers is None:
+                return []
+            words += numbers
         return [(words[source], target) for source, target in self.lines.alignment(parts)]
-
-    def _count_words(self, source: Sequence[int]) -> int:
-        return len(words_of(self.vocab.source.id_to_piece(list(source))))
 
     def _is_omission(self, source: int, given: Hypothesis) -> bool:
         quality = self.settings.quality
         figures = features(source, len(given.ids), given.logprob)
-        return quality is not None and source > 0 and quality.is_omission(figures, given=True)
+        is_omission = not given.ids or (quality is not None and quality.is_omission(figures, given=True))
+        return source > 0 and is_omission
 
     def _run(
         self,

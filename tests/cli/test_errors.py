@@ -9,6 +9,8 @@ import sys
 import pytest
 from support.checks import assert_user_error
 
+from nmt_cli.errors import quoted
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -56,13 +58,43 @@ def test_the_folder_of_prepared_data_is_quoted(nmt, write):
         (["a.en", "runs/tiny"], "nmt translate runs/tiny a.en"),
         (["b c.en", "a.en", "my runs", "--stats"], "nmt translate 'my runs' 'b c.en' a.en"),
         (["-", "runs/tiny"], "nmt translate runs/tiny -"),
+        (["--", "-l.en", "runs/tiny"], "nmt translate runs/tiny ./-l.en"),
     ],
 )
 def test_a_text_before_the_model_is_a_user_error(nmt, write, arguments, command):
-    for name in ("a.en", "b c.en", "runs/tiny/recipe.toml", "my runs/recipe.toml"):
+    for name in ("a.en", "b c.en", "-l.en"):
         write(name, "a house\n")
+    for run in ("runs/tiny", "my runs"):
+        write(f"{run}/model/model.safetensors", "")
+        write(f"{run}/model/vocab/meta.json", "")
     result = nmt("translate", *arguments)
-    assert_user_error(result, f"error: {arguments[0]} is not a model\nhint: the model comes first: {command}\n")
+    first = next(argument for argument in arguments if argument != "--")
+    assert_user_error(result, f"error: {first} is not a model\nhint: the model comes first: {command}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch", "a.en", "data/s"], "cannot read data/s: Is a directory"),
+        (["nosuch", "a.en"], "there is no model nosuch"),
+        (["a.en", "a.en"], "a.en is not a model"),
+        (["data/s", "a.en"], "data/s holds prepared data, not a model"),
+    ],
+)
+def test_a_missing_model_is_not_taken_for_a_text(nmt, write, arguments, message):
+    for name in ("a.en", "data/s/meta.json", "data/s/train.source.ids"):
+        write(name, "a house\n")
+    write("run/model/model.safetensors", "")
+    write("run/model/vocab/meta.json", "")
+    result = nmt("translate", *arguments)
+    assert_user_error(result, f"error: {message}")
+    assert "comes first" not in result.err
+
+
+def test_a_name_in_a_hint_is_not_read_as_an_option():
+    names = ("-l.fr", "-l x/-y", "a-b", "./-x", "-", "/-x")
+    expected = ["./-l.fr", "'./-l x/-y'", "a-b", "./-x", "-", "/-x"]
+    assert [quoted(name) for name in names] == expected
 
 
 @pytest.mark.parametrize(

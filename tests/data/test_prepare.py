@@ -340,7 +340,7 @@ def test_every_progress_bar_ends_full(write, tmp_path, monkeypatch, hold_out):
         write(name, text)
     monkeypatch.chdir(tmp_path)
     last: dict[str, tuple[int, int]] = {}
-    options = {"out": "out", "vocab_size": 60, "set": {"data.hold_out": hold_out}}
+    options = {"vocab_size": 60, "set": {"data": {"hold_out": hold_out, "prepared": "out"}}}
     prepare(source="a.en", target="a.de", show=lambda stage, *figures: last.update({stage: figures}), **options)
     assert last["cleaning"] == (300 - hold_out, 300 - hold_out)
     assert all(total in (0, done) for done, total in last.values()), last  # 0: the total is not known

@@ -194,11 +194,25 @@ def test_learned_positions_come_from_the_trained_model(run, folder, tmp_path):
         model.source_positions.weight.copy_(torch.arange(100)[:, None].expand(100, 16))
     save_model(tmp_path / "learned", model.state_dict(), recipe, folder / "vocab", ABOUT)
     drawn = run("--show", "positions", "--ascii", model=tmp_path / "learned/model").split("\n")
-    with pytest.raises(NmtError, match="--set has no effect"):
-        run("--show", "positions", "--set", "model.heads=1", model=tmp_path / "learned/model")
     assert drawn[1].rstrip() == " 1" and drawn[40] == "40 " + 16 * "@"
-    with pytest.raises(NmtError, match="learns its positions"):
-        run("--show", "positions", "--set", "model.positions=learned", model="demo")
+    with pytest.raises(NmtError, match="--set has no effect on positions that a run has learned"):
+        run("--show", "positions", "--set", "model.heads=1", model=tmp_path / "learned/model")
+    by_formula = run("--show", "positions", "--set", "model.positions=sinusoidal", model=tmp_path / "learned/model")
+    assert by_formula == run("--show", "positions", model="toy.toml")
+
+
+@pytest.mark.parametrize("model", ["demo", "data", "run/model", "toy.toml"])
+def test_learned_positions_without_a_model_that_has_learned_them(run, folder, tmp_path, monkeypatch, model):
+    """demo is a shipped recipe and the text of `nmt demo`, data are prepared data, the run has sinusoids."""
+    for name in ("demo", "data"):
+        (tmp_path / name).mkdir()
+    shutil.copy(folder / "toy.toml", tmp_path)
+    shutil.copy(folder / "toy.toml", tmp_path / "data/recipe.toml")
+    shutil.copytree(folder / "run", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NmtError, match="learns its positions in training, so only a trained model has them") as refused:
+        run("--show", "positions", "--set", "model.positions=learned", model=model)
+    assert refused.value.hint == "name a run that has learned them: nmt inspect RUN --show positions"
 
 
 def test_a_family_without_positions(run):

@@ -16,6 +16,8 @@ from support.checks import assert_user_error, on_terminal
 from support.records import write_again
 from support.small_language import sentences
 
+from nmt_cli.commands.compare import translation_scores
+from nmt_cli.errors import NmtError
 from nmt_cli.recipe.load import load_recipe, recipe_tables, tables_toml
 from nmt_cli.store.log import End, Entry, Start, Train, Valid, to_table
 
@@ -200,6 +202,27 @@ def test_scores_are_those_of_translate_and_score(nmt, model, write, tmp_path):
     assert rows_of(scored.text)["BLEU"] == rows_of(compared.text)["BLEU"]
     assert rows_of(scored.text)["chrF2"] == rows_of(compared.text)["chrF2"]
     assert rows_of(scored.text)["short"] == rows_of(compared.text)["short"] and "*" in rows_of(scored.text)["short"][-1]
+
+
+def test_a_damaged_model_is_reported_before_the_first_one_translates(nmt, model, write, tmp_path, monkeypatch):
+    monkeypatch.setattr("nmt_cli.load", None)  # nothing translates in this process
+    models = {name: tmp_path / name for name in "ab"}
+    for path in models.values():
+        shutil.copytree(model, path, symlinks=True)
+    source, ref = write("t.en", "one\n"), write("t.fr", "un\n")
+
+    def hint_for_damage(name: str) -> str:
+        with (tmp_path / "b/model" / name).open("ab") as weights:
+            weights.write(b"x")
+        with pytest.raises(NmtError, match=name) as refused:
+            translation_scores(models, source, ref, "fr")
+        return refused.value.hint.replace(f"{tmp_path}/", "")
+
+    hint = "nmt export b/model --to ctranslate2 --force writes it again"
+    assert hint_for_damage("ctranslate2/model.bin") == hint
+    assert_user_error(nmt("translate", "b", "t.en"), f"hint: {hint}; or use --engine torch\n")
+    shutil.rmtree(tmp_path / "b/model/ctranslate2")  # then torch translates
+    assert hint_for_damage("model.safetensors").startswith("nmt verify b/model")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("MeCab") is not None, reason="the tokenizer of Japanese is installed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,10 +13,12 @@ from torch import Tensor
 from nmt_cli.model import linear as products
 from nmt_cli.model.linear import add_weight_gradient, linear, prefers_onednn, product
 from nmt_cli.recipe.load import find_recipe, load_recipe
-from nmt_cli.training.loss import chunk_sizes
+from nmt_cli.training import loss as loss_module
+from nmt_cli.training.loss import chunked_loss, consistency_terms, smoothed_terms
 from nmt_cli.training.trial import Trial
 
 CPU = torch.device("cpu")
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
 
 @pytest.fixture(params=["onednn", "torch"])
@@ -83,6 +87,7 @@ def test_relu_overwrites_the_result(library):
     np.testing.assert_allclose(weight.grad, (x @ weight.t() > 0).float().t() @ x, atol=1e-4)
 
 
+@needs_onednn
 def test_few_shapes_reach_onednn(monkeypatch):
     """oneDNN compiles code for each. Batches of up to 2,048 rows have at most eight numbers between powers of two."""
     seen = set()
@@ -95,14 +100,34 @@ def test_few_shapes_reach_onednn(monkeypatch):
     assert len(seen) <= 8 * 5 + 1 and min(seen)[0] == 64
 
 
-@pytest.mark.parametrize(("rows", "most", "sizes"), [
-    (0, 100, []), (63, 100, [63]), (1048, 1048, [1024, 24]), (900, 1048, [896, 4]), (2300, 1048, [1024, 1024, 240, 12]),
-    (130, 50, [50, 50, 30]),
-])  # fmt: skip
-def test_rows_of_the_loss_are_divided_into_round_chunks(rows, most, sizes):
-    assert chunk_sizes(rows, most) == sizes
+@needs_onednn
+@pytest.mark.parametrize(
+    "terms",
+    [partial(smoothed_terms, eps=0.1), partial(consistency_terms, eps=0.1, kind="rdrop", weight=1.0)],
+    ids=["one pass", "two passes"],
+)
+def test_few_shapes_of_the_loss_reach_onednn(monkeypatch, terms):
+    """Chunks have at most 300 targets. The loss and its gradients are those of torch's own products."""
+    seen = set()
+    true_product, passes = products._product, 1 if terms.func is smoothed_terms else 2
+    monkeypatch.setattr(loss_module, "CHUNK", 9 * 300)
+    monkeypatch.setattr(
+        products, "_product", lambda a, b, bias=None: seen.add((a.shape, b.shape)) or true_product(a, b)
+    )
+    weight = torch.randn(9, 8, requires_grad=True)
+    for rows in range(1, 700, 3):
+        features, targets = torch.randn(passes, rows, 8, requires_grad=True), torch.randint(4, 9, (rows,))
+        found = []
+        for is_chosen in (True, False):
+            monkeypatch.setattr(products, "prefers_onednn", lambda chosen=is_chosen: chosen)
+            loss, _ = chunked_loss(features, weight, targets, terms)
+            found.append((loss, *torch.autograd.grad(loss, (features, weight))))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    # The numbers of rows are at most 27: eight from 64 to 128, and so on, up to 300 or 600. Each has three products.
+    assert 9 < len(seen) <= 3 * 27
 
 
+@needs_onednn
 @pytest.mark.parametrize("recipe", ["demo", "demo-rnn-attention", "demo-conv", "demo-decoder"])
 def test_both_libraries_give_the_same_gradients_of_a_model(monkeypatch, recipe):
     recipe = load_recipe(find_recipe(recipe))

@@ -10,7 +10,14 @@ from recipe_keys import keys_markdown
 
 from nmt_cli.errors import NmtError
 from nmt_cli.recipe.help import comments
-from nmt_cli.recipe.load import load_recipe, parse_overrides, recipe_tables, shipped_recipes, tables_toml
+from nmt_cli.recipe.load import (
+    load_recipe,
+    open_recipe,
+    parse_overrides,
+    recipe_tables,
+    shipped_recipes,
+    tables_toml,
+)
 from nmt_cli.recipe.schema import FAMILIES, Augment, Conv, Corpus, Recipe, Rnn, Train, keys_of
 
 
@@ -228,6 +235,34 @@ def test_the_message_names_file_and_key(write):
 def test_a_damaged_recipe_is_refused(write, content, message):
     with pytest.raises(NmtError, match=message):
         load_recipe(write("x.toml", content))
+
+
+LISTED = "nmt recipes lists the shipped recipes"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("data/x", f"nmt prepare --source FILE --target FILE --out data/x makes such a folder; {LISTED}"),
+        ("data/a b", f"nmt prepare --source FILE --target FILE --out 'data/a b' makes such a folder; {LISTED}"),
+        (
+            "data/demo",
+            "nmt prepare --source FILE --target FILE --out data/demo makes such a folder; "
+            "did you mean the shipped recipe demo?",
+        ),
+        ("data/x.en", LISTED),
+        ("data/x.toml", LISTED),
+        ("runs/x", LISTED),
+        ("x", LISTED),
+    ],
+)
+def test_the_hint_for_missing_data_is_the_command_that_prepares_them(tmp_path, monkeypatch, name, hint):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NmtError) as refused:
+        open_recipe(name)
+    assert refused.value.hint == hint
+    in_a_folder = "/" in name and not name.endswith(".toml")
+    assert str(refused.value) == f"there is no recipe {name}" + ", and no folder of this name" * in_a_folder
 
 
 def test_a_recipe_overrides_the_recipe_it_extends(write):

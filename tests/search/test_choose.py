@@ -99,9 +99,10 @@ def test_cuda_device_that_only_torch_has_uses_torch(folder, monkeypatch):
     assert uses_ctranslate2([folder], options, cuda)
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 0)
     assert not uses_ctranslate2([folder], options, cuda)
-    expected = "CTranslate2 finds no CUDA device on this machine\nuse --engine torch or --device cpu"
-    assert refusal(folder, options, wanted=replace(cuda, name="ctranslate2")) == expected
-    assert "omit --type int8" in refusal(folder, options, wanted=replace(cuda, type="int8"))
+    expected = "CTranslate2 finds no CUDA device on this machine\nuse --device cpu, or "
+    assert refusal(folder, options, wanted=replace(cuda, name="ctranslate2")) == f"{expected}use --engine torch"
+    hint = "omit --type int8: only the ctranslate2 engine supports it"
+    assert refusal(folder, options, wanted=replace(cuda, type="int8")) == expected + hint
 
 
 def test_wrong_types_of_weights_are_refused(folder):

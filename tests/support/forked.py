@@ -105,7 +105,7 @@ def warm_up() -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         for words in (["recipes", "demo"], ["recipes", "--help"]):  # Typer imports its parser, and rich for the help
             cli.app(words, standalone_mode=False)
-    linear.matrix_rate(torch.device("cpu"), torch.get_num_threads())
+    linear.matrix_rate(torch.device("cpu"), torch.get_num_threads(), tf32=True)
     # A trial takes seconds; tests/training/test_precision.py makes one.
     precision._claimed_precision = lambda device: None
     general_words("en")

@@ -16,6 +16,7 @@ from support.toy_runs import sets
 
 from nmt_cli.commands.finetune import default_run
 from nmt_cli.data.fine_tuning import NewText, prepare_fine_tuning
+from nmt_cli.data.prepare import prepare
 from nmt_cli.errors import NmtError
 from nmt_cli.files import checksums, write_record
 from nmt_cli.recipe.schema import Corpus
@@ -90,6 +91,10 @@ def test_few_old_pairs_leave_none_for_validation(text, without_valid, tmp_path):
     new = NewText(*text["mine"], None)
     data = prepare_fine_tuning(without_valid, tmp_path / "d", new, keep=Corpus(*text["old"]))
     assert data.kept == 9 and data.old_valid is None and data.new_valid is not None
+    settings = {"data.hold_out": 0, "data.folder": str(tmp_path)}  # now there are no validation pairs at all
+    named = NewText("mine.en", "mine.de", None)
+    data = prepare_fine_tuning(without_valid, tmp_path / "e", named, keep=Corpus(*text["old"]), set=settings)
+    assert data.kept == 9 and data.new_valid is None
 
 
 def test_another_share_keeps_the_data_of_the_first_unless_it_is_forced(text, prepared, tmp_path):
@@ -147,6 +152,8 @@ NEW = ("--source", "mine.en", "--target", "mine.de")
         (("run", *NEW, *sets("data.prepared=b")), "nmt finetune takes data.prepared from --out, not from --set"),
         (("run", *NEW, *sets("vocab.reuse=b")), "nmt finetune takes vocab.reuse from MODEL, not from --set"),
         (("run", *NEW, "--minutes", 1, *sets("train.minutes=2")), "--minutes and --set train.minutes are both given"),
+        (("run", *NEW, *sets("train.stepz=5")), "train.stepz"),
+        (("run", *NEW, *sets("train.steps=-1")), "train.steps"),
         (("run", *NEW, *sets("data.train=b.tsv")), "finetune takes data.train from --source and --target, not from"),
     ],
 )
@@ -185,13 +192,22 @@ def test_keep_removes_no_files_of_the_user(text, prepared, tmp_path):
     assert [path.name for path in (tmp_path / "d-old").iterdir()] == ["precious.txt"]
 
 
-def test_force_replaces_the_data_of_an_earlier_fine_tuning_only(text, prepared, tmp_path):
-    shutil.copytree(prepared / "data", tmp_path / "d")
-    before = meta(tmp_path / "d")
-    new = NewText(*text["mine"], None)
-    with pytest.raises(NmtError, match=r"--force would replace .*d, which was not prepared for fine-tuning"):
-        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, force=True)
-    assert meta(tmp_path / "d") == before
+@pytest.mark.parametrize("name", ["d", "d-new"])
+@pytest.mark.parametrize("reuses", [False, True])
+def test_force_replaces_no_data_that_were_not_prepared_for_fine_tuning(text, prepared, tmp_path, name, reuses):
+    """Not even data in the pieces of the model, such as those of nmt prepare --add-to."""
+    if reuses:
+        prepare(source=text["old"][0], target=text["old"][1], add_to=prepared / "data", out=tmp_path / name)
+    else:
+        shutil.copytree(prepared / "data", tmp_path / name)
+    before = meta(tmp_path / name)
+    new, keep = NewText(*text["mine"], None), Corpus(*text["old"])
+    with pytest.raises(NmtError, match=rf"--force would replace .*{name}, which was not prepared for fine-tuning"):
+        prepare_fine_tuning(prepared / "data", tmp_path / "d", new, keep=keep, force=True)
+    assert meta(tmp_path / name) == before
+
+
+def test_force_replaces_the_data_of_an_earlier_fine_tuning(text, prepared, tmp_path):
     for source in (text["mine"], text["old"]):
         prepare_fine_tuning(prepared / "data", tmp_path / "e", NewText(*source, None), force=True)
         assert [each["corpus"] for each in meta(tmp_path / "e")["inputs"]["train"]] == [f"{source[0]} + {source[1]}"]

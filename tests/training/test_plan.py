@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from support.toy_runs import sets
 
 from nmt_cli.recipe.load import load_recipe, parse_overrides
 from nmt_cli.recipe.schema import Augment
-from nmt_cli.store.log import Train, Valid, read_log
+from nmt_cli.store.log import Train, Valid, read_log, to_table
 from nmt_cli.training.plan import Plan, make_plan
 
 NARROW = sets("model.dim=16", "train.precision=fp32", "train.valid_lines=5")
@@ -55,7 +56,13 @@ def test_a_continued_run_keeps_its_choices(own, nmt, tmp_path):
     begun = [entry for entry in read_log(tmp_path / "run") if isinstance(entry, Train)][-1]
     left, share = 60 - begun.minutes, 60 / begun.minutes - 1
     rest = f"the limits leave {round(left, 1):g} minutes: about {round(share * begun.step):,} updates, "
-    assert f"# {rest}{round(share * begun.epoch, 1):g} epochs" in nmt(*train, "--minutes", "60", "--dry-run").text
+    log = tmp_path / "run/log.jsonl"
+    intact = log.read_text()
+    later = {**to_table(begun), "step": begun.step + 5, "minutes": 50}  # of a session that was killed before it saved
+    for text in (intact, intact + json.dumps(later) + "\n"):
+        log.write_text(text)
+        assert f"# {rest}{round(share * begun.epoch, 1):g} epochs" in nmt(*train, "--minutes", "60", "--dry-run").text
+    log.write_text(intact)
     result = nmt(*train, "--minutes", "0.03")
     assert result.code == 0 and "continuing" in result.err, result.err
     after = load_recipe(tmp_path / "run/recipe.toml")

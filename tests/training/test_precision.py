@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
+import math
+import pickle
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from nmt_cli.errors import NmtError
-from nmt_cli.recipe.load import find_recipe, load_recipe, settings_of
+from nmt_cli.recipe.load import find_recipe, load_recipe
 from nmt_cli.recipe.schema import Transformer
 from nmt_cli.training import precision as module
 from nmt_cli.training.precision import _trial, choose_precision, likely_precision
@@ -36,11 +38,12 @@ def test_auto_precision_on_this_machine_is_chosen_without_a_crash():
         ("bf16", 1.14, "fp32", "1.14x"),
         ("bf16", 1.16, "bf16", "1.16x"),
         ("fp16", 2.0, "fp16", "2.00x"),
+        ("bf16", math.nan, "bf16", "memory ran out in the trial"),
     ],
 )
 def test_auto_precision_follows_the_outcome_of_the_trial(monkeypatch, claimed, outcome, chosen, reason_part):
     monkeypatch.setattr("nmt_cli.training.precision._claimed_precision", lambda device: claimed)
-    monkeypatch.setattr("nmt_cli.training.precision._trial", lambda *request: outcome)
+    monkeypatch.setattr("nmt_cli.training.precision._trial", lambda *request, compares: outcome)
     precision, reason = choose_precision(RECIPE, "auto", SIZES, CPU)
     assert precision == chosen and reason_part in reason
 
@@ -78,7 +81,7 @@ def test_an_accelerator_is_timed_in_the_precision_that_it_claims(monkeypatch, wa
 
 @pytest.mark.parametrize(
     ("device", "length", "positions", "rows", "width"),
-    [(CPU, 20, 30, 48, 21), (META, 20, 30, 190, 24), (META, 22, 23, 173, 23)],
+    [(CPU, 20, 30, 48, 21), (CPU, 20, 12, 85, 12), (META, 20, 30, 190, 24), (META, 22, 23, 173, 23)],
 )
 def test_a_trial_on_an_accelerator_has_the_batch_of_the_training(device, length, positions, rows, width):
     """4,000 tokens in sentences that are padded to a multiple of 8, but not beyond the positions of the model."""
@@ -141,6 +144,36 @@ def is_allowed() -> tuple[bool, bool]:
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
 
+def compare(monkeypatch, settings, device, compares=True) -> float:
+    """The work of the child process, in this process."""
+    request = pickle.dumps((RECIPE.model, settings, SIZES, device, "fp32", compares))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(request)))
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    return module._compare()
+
+
+@pytest.mark.parametrize(("compares", "rounds"), [(True, [3, 3]), (False, [1])])
+def test_a_precision_that_is_stated_is_not_compared(monkeypatch, compares, rounds):
+    done = []
+    monkeypatch.setattr(Trial, "passes", lambda self, precision="fp32", rounds=3: done.append(rounds) or 2.0)
+    assert compare(monkeypatch, RECIPE.train, "cpu", compares) == pytest.approx(
+        1.0 if compares else math.nan, nan_ok=True
+    )
+    assert done == rounds
+
+
+def test_memory_that_runs_out_on_an_accelerator_says_nothing_about_the_precision(monkeypatch):
+    """With train.shard, the model may fit on several devices."""
+
+    def fail(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Trial, "passes", fail)
+    assert math.isnan(compare(monkeypatch, RECIPE.train, "meta"))
+    with pytest.raises(torch.OutOfMemoryError):
+        compare(monkeypatch, RECIPE.train, "cpu")
+
+
 def test_the_child_times_fp32_with_tf32_as_the_recipe_says(monkeypatch, tf32):
     class Seen(Exception):
         pass
@@ -148,12 +181,9 @@ def test_the_child_times_fp32_with_tf32_as_the_recipe_says(monkeypatch, tf32):
     def see(*args):
         raise Seen(is_allowed())
 
-    settings = settings_of(replace(RECIPE, train=replace(RECIPE.train, tf32=tf32)))
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([settings, SIZES, "cpu", "bf16"])))
     monkeypatch.setattr(module, "Trial", see)
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     with pytest.raises(Seen) as seen:
-        module._compare()
+        compare(monkeypatch, replace(RECIPE.train, tf32=tf32), "cpu")
     assert seen.value.args[0] == (tf32, tf32)
 
 

@@ -12,6 +12,7 @@ from support.small_language import AND, ENGINES, SENTENCES, TEST, text_of
 
 from nmt_cli.search.quality import read_quality
 from nmt_cli.translate.results import Output, Part, Translation, withheld
+from nmt_cli.translate.translator import load
 
 NONSENSE = "Zebra quantum xylophone the the of of king."
 LINES = [*SENTENCES[:8], "", NONSENSE, "..."]
@@ -128,6 +129,12 @@ def test_model_without_estimates_translates_as_before(nmt, model, old_model):
     assert {entry["confidence"] for entry in entries} == {None}
     result = nmt("translate", old_model, "--at-least", 0.5, stdin=b"a\n")
     assert_user_error(result, "has no quality.json", "leave --at-least out")
+
+
+def test_empty_translation_is_an_omission_without_estimates(old_model):
+    with load(old_model, workers=1) as translator:
+        scored = translator.score(["The cat", " ", "The cat"], ["", "", "Le chat"])
+    assert [one.flags for one in scored] == [("omission",), (), ()]
 
 
 def test_estimates_go_with_a_copy_of_the_model(nmt, model, tmp_path):

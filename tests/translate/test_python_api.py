@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 
+import numpy as np
 import pytest
 from support.checks import PATIENCE
 from support.small_language import SENTENCES, TEST, text_of
@@ -107,11 +108,11 @@ def test_prefix_and_glossary_are_python_objects(translator):
 
 
 WRONG = [
-    (("a",), {"at_least": 80}, "at_least must be from 0 to 1, not 80"),
-    (("a",), {"at_least": math.nan}, "at_least must be from 0 to 1, not nan"),
-    (("a",), {"at_least": 0.5, "below": "source"}, "below must be empty or copy, not source"),
+    (("a",), {"at_least": 80}, "^--at-least must be from 0 to 1, not 80"),
+    (("a",), {"at_least": math.nan}, "^--at-least must be from 0 to 1, not nan"),
+    (("a",), {"at_least": 0.5, "below": "source"}, "^--below must be empty or copy, not source"),
     (("a",), {"below": "copy"}, "--below has an effect only with --at-least"),
-    (("a",), {"batch_tokens": -1}, "batch_tokens must be 0 or more, not -1"),
+    (("a",), {"batch_tokens": -1}, "^--batch-tokens must be 0 or more, not -1"),
     (("a", "Le"), {"generate": True}, "--generate cannot be combined with a prefix"),
     (("a",), {"generate": True, "glossary": {"a": "b"}}, "--generate cannot be combined with"),
     (("a",), {"generate": True, "align": True}, "--generate cannot be combined with"),
@@ -124,6 +125,19 @@ WRONG = [
     ((["a"], [None]), {}, "the prefix of line 1 is None, not a text"),
     ((iter([1.5]),), {}, "line 1 is 1.5, not a text"),
     ((b"a",), {}, "line 1 is 97, not a text"),
+    ((3,), {}, "^the line must be a text or a list, not 3"),
+    ((None,), {}, "^the line must be a text or a list, not None"),
+    ((["a"], 3), {}, "^the prefix must be a text or a list, not 3"),
+    (("a",), {"beam": "2"}, "^--beam must be a whole number, not '2'"),
+    (("a",), {"beam": 2.0}, "^--beam must be a whole number, not 2.0"),
+    (("a",), {"n_best": True}, "^--n-best must be a whole number, not True"),
+    (("a",), {"batch_tokens": "many"}, "^--batch-tokens must be a whole number, not 'many'"),
+    (("a",), {"at_least": "x"}, "^--at-least must be a number, not 'x'"),
+    (("a",), {"alpha": [1]}, "^--alpha must be a number, not \\[1\\]"),
+    (("a",), {"length_penalty": 1}, "length_penalty must be power or gnmt, not 1"),
+    (("a",), {"align": "no"}, "^--align must be True or False, not 'no'"),
+    (("a",), {"forbid": 3}, "^--forbid must be a text or a list, not 3"),
+    (("a",), {"glossary": 3}, "^--glossary must be a path or a text or a dict, not 3"),
 ]
 
 
@@ -143,8 +157,36 @@ def test_one_text_or_model_is_no_list_of_letters(translator, model, trained):
     assert translator.translate(line, prefix=None) == translator.translate(line)
     with load(model, ensemble=str(model), workers=1) as both:
         assert len(both.models) == 2
-    with pytest.raises(NmtError, match="workers must be 0 or more, not -1"):
-        load(model, workers=-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": -1}, "^--workers must be 0 or more, not -1"),
+        ({"workers": 1.5}, "^--workers must be a whole number, not 1.5"),
+        ({"workers": None}, "^--workers must be a whole number, not None"),
+        ({"type": "foo"}, "^--type foo is not one of auto, float32, int8"),
+        ({"type": 8}, "^--type must be a text, not 8"),
+        ({"device": "gpu"}, "^--device gpu is not one of auto, cpu"),
+        ({"engine": "fast"}, "^--engine fast is not one of auto, torch, ctranslate2"),
+        ({"verify": "no"}, "^--verify must be True or False, not 'no'"),
+        ({"ensemble": 3}, "^--ensemble must be a text or a path or a list, not 3"),
+        ({"ensemble": [3]}, "^3 is not the path of a model"),
+    ],
+)
+def test_load_refuses_wrong_values(model, options, message):
+    with pytest.raises(NmtError, match=message) as caught:
+        load(model, **options)
+    assert caught.value.hint
+
+
+def test_numbers_of_numpy_and_none_are_values_of_options(translator):
+    line = SENTENCES[0]
+    options = {"beam": np.int64(4), "n_best": np.int32(2), "alpha": np.float64(0.5), "align": np.True_}
+    expected = translator.translate(line, beam=4, n_best=2, alpha=0.5, align=True)
+    assert translator.translate(line, **options) == expected
+    nothing = dict.fromkeys(("beam", "n_best", "batch_tokens", "alpha", "forbid", "glossary", "at_least", "below"))
+    assert translator.translate(line, **nothing) == translator.translate(line)
 
 
 def test_score_has_the_options_of_the_command(translator):
@@ -161,8 +203,9 @@ def test_score_has_the_options_of_the_command(translator):
     assert with_penalty < without
     with pytest.raises(TypeError, match=r"score\(\) has no option n_best"):
         translator.score(lines, texts, n_best=2)
-    with pytest.raises(NmtError, match="the translation of line 1 is not UTF-8"):
-        translator.score("a", "\ud800")
+    for wrong, message in (("\ud800", " of line 1 is not UTF-8"), (None, " must be a text or a list, not None")):
+        with pytest.raises(NmtError, match=f"^the translation{message}"):
+            translator.score("a", wrong)
 
 
 def test_scores_are_those_of_the_command(translator, nmt, model):
@@ -190,8 +233,6 @@ def test_engine_starts_when_a_call_needs_it(model):
         assert drawn == translator.translate(SENTENCES[0], sample=True, seed=3).text
     with pytest.raises(NmtError, match="there is no model"):
         load(model / "none")
-    with pytest.raises(NmtError, match="engine = 'fast' is not one of auto, torch, ctranslate2"):
-        load(model, engine="fast")
 
 
 def test_closing_ends_the_worker_processes(model):

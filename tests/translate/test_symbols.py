@@ -1,4 +1,4 @@
-"""Symbols of vocab.symbols at the beginning of a line, which choose the language of the translation."""
+"""Symbols of vocab.symbols at the beginning of a line: tags that choose the language of the translation."""
 
 from __future__ import annotations
 
@@ -53,17 +53,25 @@ class Obeys:
         return Hypothesis(ids, -1.0, -1.0 * (len(ids) + 1), (), True, weights)
 
     def score(self, pairs, options):
-        raise NotImplementedError
+        """Targets are their sources without the tags. Each piece attends to the same piece of the source."""
+        self.seen += [self.vocab.source.decode(list(source)) for source, _ in pairs]
+        found = []
+        for source, target in pairs:
+            weights = np.eye(len(target) + 1, len(source) + 1, k=len(source) - len(target))
+            found.append(Hypothesis(tuple(target), -1.0, -1.0, (-1.0,) * (len(target) + 1), True, weights))
+        return found
 
 
 @pytest.fixture
 def translate(vocab):
-    """Translates a line, and returns also what the model has read."""
+    """Translates or scores a line, and returns also what the model has read."""
 
-    def run(line: str, **settings: object) -> tuple[Translation, list[str]]:
+    def run(line: str, target: str | None = None, **settings: object) -> tuple[Translation, list[str]]:
         engine = Obeys(vocab)
         given = Settings(SearchOptions(), 4000, longest_source=100, **settings)
-        (found,) = WindowTranslator(Workers(engine, 1, False), vocab, given).translate([Row(1, line)])
+        translator = WindowTranslator(Workers(engine, 1, False), vocab, given)
+        row = Row(1, line, target or "")
+        (found,) = translator.translate([row]) if target is None else translator.score([row])
         return found, engine.seen
 
     return run
@@ -90,6 +98,35 @@ def test_symbols_are_read_and_never_written(translate, symbols, line, settings, 
     found, seen = translate(symbols + line, **settings)
     assert (found.text, found.flags) == (expected, flags)
     assert all(text.startswith(symbols) for text in seen)
+
+
+@pytest.mark.parametrize("line", ["<2de>", " [GERMAN] <de> ", "<2de>\u200b"])
+def test_line_of_tags_has_an_empty_translation(translate, line):
+    found, seen = translate(line)
+    assert (found.text, found.n_best, found.flags, seen) == ("", (), (), [])
+    assert translate(line, target="")[0].flags == ()
+
+
+@pytest.mark.parametrize(
+    ("tags", "attended"),
+    [
+        ("<2de>", [0, 0, 0, 3, 3, 3, 6, 6]),  # <2de>The is one word of the line
+        ("<2de> ", [0] * 8),
+        ("[GERMAN]<2de>", [0, 0, 0, 3, 3, 3, 6, 6]),
+        ("[GERMAN] <2de>", [1, 2, 3, 4, 5, 6, 7, 8]),  # each tag gets less attention than the word
+        ("[GERMAN] <2de> ", [2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_words_are_aligned_with_and_without_a_space_behind_the_tags(translate, tags, attended):
+    text = "The man sees. The dog sees. The man."
+    read = [tags + sentence for sentence in ("The man sees.", "The dog sees.", "The man.")]
+    found, seen = translate(tags + text, align=True)
+    assert (found.text, seen) == (text, read)
+    assert sorted(found.best.alignment, key=lambda link: link[1]) == list(zip(attended, range(8), strict=True))
+    scored, seen = translate(tags + text, text, align=True)
+    assert sorted(seen) == sorted(read)
+    tag_words = len((tags + text).split()) - 8
+    assert sorted(scored.best.alignment) == [(tag_words + n, n) for n in range(8)]
 
 
 @pytest.mark.parametrize(
