@@ -7,16 +7,17 @@ products are converted. So the child times passes of the model itself.
 
 from __future__ import annotations
 
+import json
 import math
-import pickle
 import subprocess
 import sys
+from dataclasses import asdict
 
 import torch
 
 from nmt_cli.errors import NmtError
 from nmt_cli.model.device import free_cache, keep_freed_memory, out_of_memory
-from nmt_cli.recipe.schema import Recipe, Train
+from nmt_cli.recipe.schema import FAMILIES, Augment, Recipe, Train
 from nmt_cli.training.trial import Trial
 
 _TIMEOUT = 300  # seconds; the trial of a small model takes a few seconds
@@ -85,7 +86,8 @@ def _trial(
 ) -> float | str:
     """The speed relative to fp32, or the reason for a failure. NaN: the precision may work, but was not compared."""
     command = [sys.executable, "-m", "nmt_cli.training.precision"]
-    request = pickle.dumps((recipe.model, recipe.train, sizes, device.type, precision, compares))
+    tables = [recipe.model.family, asdict(recipe.model), asdict(recipe.train)]
+    request = json.dumps([*tables, sizes, device.type, precision, compares], default=str).encode()  # a Path as text
     free_cache()  # the memory that this process has kept since it timed models, for the child
     try:
         done = subprocess.run(command, input=request, capture_output=True, timeout=_TIMEOUT, check=False)
@@ -103,13 +105,14 @@ def _trial(
 
 def _compare() -> float:
     """The work of the child process."""
-    model, settings, sizes, device, precision, compares = pickle.load(sys.stdin.buffer)  # from _trial
+    family, of_model, of_train, sizes, device, precision, compares = json.load(sys.stdin)
+    settings = Train(**{**of_train, "augment": Augment(**of_train["augment"])})
     keep_freed_memory()  # as training does
     allow_tf32(settings)
     torch.set_num_threads(1)  # several threads would show how busy the machine is just now
     ratio = math.nan
     try:
-        trial = Trial(model, settings, sizes, (_LENGTH, _LENGTH), torch.device(device))
+        trial = Trial(FAMILIES[family](**of_model), settings, sizes, (_LENGTH, _LENGTH), torch.device(device))
         if compares:
             seconds = trial.passes()
             trial.model.zero_grad()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import math
-import pickle
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -146,8 +146,8 @@ def is_allowed() -> tuple[bool, bool]:
 
 def compare(monkeypatch, settings, device, compares=True) -> float:
     """The work of the child process, in this process."""
-    request = pickle.dumps((RECIPE.model, settings, SIZES, device, "fp32", compares))
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(request)))
+    request = ["transformer", asdict(RECIPE.model), asdict(settings), SIZES, device, "fp32", compares]
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request, default=str)))
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     return module._compare()
 
@@ -202,3 +202,21 @@ def test_tf32_is_as_the_recipe_says_before_a_training_times_anything(monkeypatch
     monkeypatch.setattr("nmt_cli.training.trainer.choose_precision", choose)
     train(load_recipe(toy, {"train.steps": 1, "train.minutes": 1.0, "train.tf32": tf32}))
     assert seen == [(tf32, tf32)] * 2
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-rnn-attention", "demo-conv", "demo-decoder", "demo-bytenet"])
+def test_a_trial_of_every_family(monkeypatch, name):
+    """The child gets the model and the settings as JSON. 12 positions are fewer than its sentences have pieces."""
+    recipe = load_recipe(find_recipe(name))
+    small = {"dim": 16, "max_positions": 12} if name == "demo-conv" else {"dim": 16}
+    recipe = replace(recipe, model=replace(recipe.model, **small))
+    seen = []
+
+    def run(command, *, input, **options):
+        monkeypatch.setattr("sys.stdin", io.StringIO(input.decode()))
+        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+        seen.append(module._compare())
+        return SimpleNamespace(returncode=0, stdout=str(seen[0]).encode(), stderr=b"")
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    assert _trial(recipe, SIZES, CPU, "fp32") == seen[0] > 0
